@@ -1,0 +1,39 @@
+"""Otoscope evaluates large audio-language models on AIR-Bench Chat.
+
+The public names are loaded when they are first used, so that ``import otoscope`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otoscope._version import __version__
+
+if TYPE_CHECKING:
+    from otoscope.config import TaskConfig
+    from otoscope.errors import OtoscopeError
+    from otoscope.evaluate import run_task
+    from otoscope.runs import Run, load_run
+    from otoscope.scoring import Summary
+
+__all__ = ["OtoscopeError", "Run", "Summary", "TaskConfig", "__version__", "load_run", "run_task"]
+
+_HOMES = {
+    "OtoscopeError": "otoscope.errors",
+    "Run": "otoscope.runs",
+    "Summary": "otoscope.scoring",
+    "TaskConfig": "otoscope.config",
+    "load_run": "otoscope.runs",
+    "run_task": "otoscope.evaluate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

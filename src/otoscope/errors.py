@@ -1,0 +1,71 @@
+"""What stops a run. Each error carries its exit code, and a message that says the next step.
+
+The whole tree::
+
+    OtoscopeError
+    ├── ConfigError           2   a flag, a JSON setting or the environment is wrong
+    ├── DatasetError          3   the data cannot be read or used
+    ├── EndpointError         4   the model's endpoint cannot go on   (role "model")
+    │                         5   the judge's endpoint cannot go on   (role "judge")
+    ├── RunDirectoryError     6   the run directory cannot be used or continued
+    └── RunInterruptedError 130   stopped by Ctrl-C                   (143: by SIGTERM)
+
+Trouble with one sample is never an exception that stops a run: it is a
+:class:`otoscope.records.Failure`, which is data. An exception outside of this tree is our own bug and
+is shown with its traceback. Exit code 1 is no error: the run finished, with some samples failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Literal
+
+Role = Literal["model", "judge"]
+
+
+class OtoscopeError(Exception):
+    """Anything that stops a run and that a user can do something about."""
+
+    exit_code = 2
+
+
+class ConfigError(OtoscopeError):
+    """A flag, a JSON setting or an environment variable is missing or wrong."""
+
+    exit_code = 2
+
+
+class DatasetError(OtoscopeError):
+    """The data set cannot be found, read, or used as it is."""
+
+    exit_code = 3
+
+
+class EndpointError(OtoscopeError):
+    """An endpoint refuses every request or is gone; what was done so far is stored and can be resumed."""
+
+    def __init__(self, role: Role, message: str) -> None:
+        super().__init__(message)
+        self.role = role
+        self.exit_code = 4 if role == "model" else 5
+
+
+class RunDirectoryError(OtoscopeError):
+    """The run directory cannot be created, read, written or continued."""
+
+    exit_code = 6
+
+
+class RunInterruptedError(OtoscopeError):
+    """The run was stopped by a signal; its state is saved."""
+
+    def __init__(self, message: str, *, terminated: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = 143 if terminated else 130
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``", did you mean 'x'?"`` for the closest of the known words, or nothing when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,361 @@
+"""The nouns of an evaluation. Every other module takes and returns these.
+
+::
+
+    Sample --audio--> AudioClip --backend--> Answer | Failure --judge--> Verdict | Failure (one an order)
+
+An :class:`Outcome` is everything known of one sample. Names carry roles, never positions: once a
+:class:`Verdict` exists, nobody needs to know who was "Assistant 1".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Json = dict[str, Any]
+
+
+def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return ``value`` as compact UTF-8 JSON on one line.
+
+    Text stays readable for people and ``grep``; only where a lone surrogate occurs, which UTF-8 cannot
+    carry, is it escaped. NaN and infinities are refused (``ValueError``): they are not JSON.
+    """
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
+        ).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=default).encode("ascii")
+
+
+def canonical_digest(value: Any) -> str:
+    """Return the SHA-256 (hex) of ``value`` as canonical JSON: sorted keys, no spaces, ASCII."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 (hex) of a text, also of one that holds a lone surrogate."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+
+
+def without_controls(text: str) -> str:
+    """Return a foreign text on one line, without control and direction characters: safe for a terminal."""
+    return _CONTROLS.sub(" ", text)
+
+
+class Order(str, Enum):
+    """Which of the two texts the judge reads first, as "Assistant 1"."""
+
+    REFERENCE_FIRST = "reference_first"
+    ANSWER_FIRST = "answer_first"
+
+    @classmethod
+    def judged(cls, *, swap: bool) -> tuple[Order, ...]:
+        """Return the orders that are judged; without the swap the reference always stands first."""
+        return (cls.REFERENCE_FIRST, cls.ANSWER_FIRST) if swap else (cls.REFERENCE_FIRST,)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question about one clip, with its reference answer and the description the judge reads."""
+
+    task: str
+    dataset: str
+    path: str
+    uniq_id: int | str
+    question: str
+    reference: str
+    description: str
+    audio_path: str
+    """Where the clip should lie: absolute, not yet checked."""
+    digest: str
+    """SHA-256 of the record's canonical JSON."""
+
+    @property
+    def key(self) -> str:
+        """The sample's identity: ``task_name/dataset_name/path#uniq_id``."""
+        return f"{self.task}/{self.dataset}/{self.path}#{self.uniq_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AudioClip:
+    """A clip whose header was read and found good.
+
+    ``sha256``, ``size`` (bytes) and ``mtime_ns`` are those of the file in the data set; ``format`` is that
+    of the bytes which are sent, and ``changed`` says what was done to get them (empty: sent as they are).
+    """
+
+    path: str
+    sha256: str
+    size: int
+    mtime_ns: int
+    format: str
+    seconds: float
+    rate: int
+    channels: int
+    changed: tuple[str, ...] = ()
+    converted: bytes | None = field(default=None, repr=False, compare=False)
+
+    def open(self) -> BinaryIO:
+        """Return a new reader at the start of the bytes to send. Raises ``OSError``."""
+        if self.converted is not None:
+            return io.BytesIO(self.converted)
+        return Path(self.path).open("rb", buffering=0)
+
+    @property
+    def size_sent(self) -> int:
+        """Number of bytes that :meth:`open` yields."""
+        return self.size if self.converted is None else len(self.converted)
+
+    def facts(self) -> Json:
+        """Return what is stored of the clip with an answer."""
+        return {
+            "sha256": self.sha256,
+            "bytes": self.size,
+            "mtime_ns": self.mtime_ns,
+            "format": self.format,
+            "seconds": self.seconds,
+            "rate": self.rate,
+            "channels": self.channels,
+            "changed": list(self.changed),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One finished reply of a model or judge: paid for, and therefore always stored."""
+
+    text: str | None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] | None = None
+    model: str | None = None
+    """The model name that the server returned."""
+    request_id: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What was really sent beside the messages, after adaptation to the server."""
+    endpoint: str | None = None
+    started_at: float = 0.0
+    """Unix time (s) at which the successful attempt began."""
+    latency: float = 0.0
+    """Seconds from the start of the successful attempt to its last byte."""
+    attempts: int = 1
+    probabilities: Mapping[str, Any] | None = None
+    """Of the two scores, from judges that give them."""
+
+    def to_json(self) -> Json:
+        """Return the stored form; what is unknown is left out."""
+        stored: Json = {"text": self.text}
+        for name in (
+            "reasoning",
+            "finish_reason",
+            "usage",
+            "model",
+            "request_id",
+            "endpoint",
+            "probabilities",
+        ):
+            if (value := getattr(self, name)) is not None:
+                stored[name] = value
+        stored["parameters"] = dict(self.parameters)
+        stored["started_at"] = round(self.started_at, 3)
+        stored["latency"] = round(self.latency, 4)
+        stored["attempts"] = self.attempts
+        return stored
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Reply:
+        """Read the stored form; unknown fields are ignored."""
+        return cls(**{name: stored[name] for name in cls.__slots__ if name in stored})
+
+
+class FailureKind(str, Enum):
+    """Why a sample has no answer or no verdict. The value is what is stored and reported."""
+
+    MISSING_AUDIO = "missing_audio"
+    BAD_AUDIO = "bad_audio"
+    OUTSIDE_ROOT = "outside_root"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    BAD_REPLY = "bad_reply"
+    REJECTED = "rejected"
+    TOO_LARGE = "too_large"
+    CONTEXT_TOO_SMALL = "context_too_small"
+    CONTENT_FILTER = "content_filter"
+    NO_ANSWER = "no_answer"
+    BLANK_AFTER_FILTER = "blank_after_filter"
+    CUT_WHILE_THINKING = "cut_while_thinking"
+    UNPARSEABLE = "unparseable"
+    CUT_OFF = "cut_off"
+    ASKED_AGAIN = "asked_again"
+    """Not an end: a reply that did not serve was stored while the next one was asked for."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may well succeed later, so that a resume owes it again."""
+        return self in _PASSING
+
+
+_PASSING = frozenset(
+    {
+        FailureKind.TIMEOUT,
+        FailureKind.CONNECTION,
+        FailureKind.RATE_LIMITED,
+        FailureKind.SERVER_ERROR,
+        FailureKind.BAD_REPLY,
+        FailureKind.NO_ANSWER,
+        FailureKind.CUT_WHILE_THINKING,
+        FailureKind.UNPARSEABLE,
+        FailureKind.CUT_OFF,
+        FailureKind.ASKED_AGAIN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no result. A value like any other: counted, stored, reported, never scored."""
+
+    kind: FailureKind
+    message: str
+    attempts: int = 0
+    replies: tuple[Reply, ...] = ()
+    file: Mapping[str, Any] | None = None
+    """For trouble with a clip: its ``bytes`` and ``mtime_ns``, to notice when it was mended."""
+
+    def to_json(self) -> Json:
+        """Return the stored form, without the replies, which the line holds."""
+        stored: Json = {"kind": self.kind.value, "message": self.message, "attempts": self.attempts}
+        if self.file is not None:
+            stored["file"] = dict(self.file)
+        return stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the model said about one sample."""
+
+    raw_text: str
+    """As the server sent it."""
+    text: str
+    """After the answer filter: what is judged."""
+    reasoning: str | None = None
+    filter: str = "none"
+    audio_part: str | None = None
+    replies: tuple[Reply, ...] = ()
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the answer filter removed anything."""
+        return self.raw_text != self.text
+
+    @property
+    def blank(self) -> bool:
+        """Whether the model answered with nothing, before any filtering."""
+        return not self.raw_text.strip()
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 (hex) of the text that is judged."""
+        return text_digest(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One order's scores, each from 0 to 10, already freed from their positions."""
+
+    order: Order
+    judge_id: str
+    answer_sha256: str
+    score_kind: str
+    """``integer``, ``decimal`` or ``expected``."""
+    reference_score: float
+    answer_score: float
+    probabilities: Mapping[str, Any] | None = None
+    replies: tuple[Reply, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything a run knows of one sample.
+
+    ``answer`` is ``None`` while the sample is owed; ``verdicts`` has an entry for each order that ended.
+    ``replies`` of the verdicts hold every reply paid for, failed asking included.
+    """
+
+    sample: Sample
+    answer: Answer | Failure | None
+    verdicts: Mapping[Order, Verdict | Failure] = field(default_factory=dict)
+    clip: Mapping[str, Any] | None = None
+    """Clip facts as stored (see :meth:`AudioClip.facts`)."""
+
+
+# --- events: what the core tells whoever draws progress --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """What this run will do. Counts are samples for answers and (sample, order) pairs for verdicts."""
+
+    run_path: Path
+    samples: int
+    answers_done: int
+    answers_owed: int
+    verdicts_done: int
+    verdicts_owed: int
+    orders: int = 2
+    """How many verdicts each answer gets, and how many will never come for a sample without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One sample was answered (or failed) and stored."""
+
+    key: str
+    result: Answer | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One order of one sample was judged (or failed) and stored."""
+
+    key: str
+    order: Order
+    result: Verdict | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know: an adaptation to the server, a pause, a skipped line."""
+
+    message: str
+
+
+Event = RunStarted | Answered | Judged | Notice
+
+
+def tokens_used(replies: Iterable[Reply]) -> int:
+    """Return the tokens (prompt and completion) that the servers reported for these replies."""
+    total = 0
+    for reply in replies:
+        usage = reply.usage or {}
+        for name in ("prompt_tokens", "completion_tokens"):
+            value = usage.get(name)
+            if isinstance(value, int):
+                total += value
+    return total
