@@ -1,0 +1,1 @@
+"""The judge prompt, as text files."""
