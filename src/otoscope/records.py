@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -46,14 +45,6 @@ def canonical_digest(value: Any) -> str:
 def text_digest(text: str) -> str:
     """Return the SHA-256 (hex) of a text, also of one that holds a lone surrogate."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
-
-
-def without_controls(text: str) -> str:
-    """Return a foreign text on one line, without control and direction characters: safe for a terminal."""
-    return _CONTROLS.sub(" ", text)
 
 
 class Order(str, Enum):

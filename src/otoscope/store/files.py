@@ -1,0 +1,66 @@
+"""Files of a run directory: their names, the manifest's form, and errors in words."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from otoscope._version import __version__
+from otoscope.errors import RunDirectoryError
+from otoscope.records import (
+    Json,
+)
+from otoscope.store.lines import parse_line
+
+FORMAT = 1
+MANIFEST, ANSWERS, VERDICTS = "manifest.json", "answers.jsonl", "verdicts.jsonl"
+SAMPLES, SUMMARY = "samples.jsonl", "summary.json"
+
+
+def read_manifest(path: Path) -> Json:
+    """Read a manifest. Raises ``RunDirectoryError`` when it is none, or of a newer format."""
+    try:
+        manifest = parse_line(path.read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise RunDirectoryError(
+            f"{path}: cannot be read: {error}. Without it the run cannot be used; restore it from a copy"
+        ) from None
+    version, run_id = manifest.get("format"), manifest.get("run_id")
+    if type(version) is not int or not isinstance(run_id, str):
+        raise RunDirectoryError(
+            f"{path}: cannot be read: it must name a format and a run_id, but has {version!r} and "
+            f"{run_id!r}. Restore it from a copy"
+        )
+    if version > FORMAT:
+        raise RunDirectoryError(
+            f"{path}: has run format {version}, and this is otoscope {__version__}, which reads up to "
+            f"{FORMAT}. It was written by otoscope {manifest.get('package_version', '?')}: use that version "
+            "or a newer one"
+        )
+    return manifest
+
+
+def pretty_json(value: Any) -> bytes:
+    """Return ``value`` as JSON for people to read. Raises ``ValueError`` for NaN and infinities."""
+    return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+
+
+def now() -> str:
+    """Return the time in UTC, to the second, as ISO 8601 has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@contextlib.contextmanager
+def directory_errors(path: Path) -> Iterator[None]:
+    """Turn an ``OSError`` into a ``RunDirectoryError`` that names the file and the next step."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{error.filename or path}: {error.strerror or error}. Nothing that was stored before is lost; "
+            "put it right (space, rights, quota), then resume the run"
+        ) from None

@@ -1,0 +1,206 @@
+"""Lines of the run's files: what one says, whether it is sound, and what is kept of it in memory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otoscope.benchmark import SCORE_MAX, SCORE_MIN
+from otoscope.records import (
+    Failure,
+    FailureKind,
+    Json,
+    Order,
+    Reply,
+    Sample,
+    json_bytes,
+)
+
+Place = tuple[int, int]
+"""Offset and length of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """What is kept in memory of an answer line; its texts stay on disk."""
+
+    place: Place
+    sample_digest: str
+    answer_sha256: str
+    clip_sha256: str
+    clip_bytes: int
+    clip_mtime_ns: int
+    blank: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFailure:
+    """What is kept in memory of a failure line, of an answer or a verdict."""
+
+    place: Place
+    sample_digest: str
+    kind: FailureKind
+    file: Mapping[str, Any] | None = None
+
+
+# Tuples, because almost every sample has one answer and no failure: a list for each would double the index.
+@dataclass(slots=True)
+class VerdictLines:
+    """The lines of one verdict's identity."""
+
+    order: Order
+    judge_id: str
+    answer_sha256: str
+    sample_digest: str
+    success: Place | None = None
+    failures: tuple[StoredFailure, ...] = ()
+
+
+@dataclass(slots=True)
+class SampleLines:
+    """The lines of one sample's key, in the order in which they were written."""
+
+    answers: tuple[StoredAnswer, ...] = ()
+    failures: tuple[StoredFailure, ...] = ()
+    verdicts: tuple[VerdictLines, ...] = ()
+
+
+def sample_to_line(sample: Sample) -> Json:
+    """Return the part of a ``samples.jsonl`` line that says what the sample is."""
+    return {
+        "key": sample.key,
+        "task_name": sample.task,
+        "dataset_name": sample.dataset,
+        "path": sample.path,
+        "uniq_id": sample.uniq_id,
+        "question": sample.question,
+        "answer_gt": sample.reference,
+        "meta_info": sample.description,
+        "sample_digest": sample.digest,
+    }
+
+
+def sample_from_line(line: Json) -> Sample:
+    """Read what :func:`sample_to_line` wrote; the clip's place is relative to the data root."""
+    return Sample(
+        task=line["task_name"],
+        dataset=line["dataset_name"],
+        path=line["path"],
+        uniq_id=line["uniq_id"],
+        question=line["question"],
+        reference=line["answer_gt"],
+        description=line["meta_info"],
+        audio_path=f"Chat/{line['task_name']}_{line['dataset_name']}/{line['path']}",
+        digest=line["sample_digest"],
+    )
+
+
+def same_verdict(lines: SampleLines, sought: VerdictLines) -> VerdictLines | None:
+    """Return the lines of the same identity that are known already."""
+    for verdict in lines.verdicts:
+        if (
+            verdict.order is sought.order
+            and verdict.judge_id == sought.judge_id
+            and verdict.answer_sha256 == sought.answer_sha256
+            and verdict.sample_digest == sought.sample_digest
+        ):
+            return verdict
+    return None
+
+
+def shared(text: str, known: Iterable[str]) -> str:
+    """Return the equal text that is held already: each digest is kept once."""
+    return next((other for other in known if other == text), text)
+
+
+def stored_failure(place: Place, digest: str, failure: Json) -> StoredFailure:
+    """Return what is kept in memory of a failure line. Raises as :func:`optional_object` does."""
+    return StoredFailure(place, digest, FailureKind(failure["kind"]), optional_object(failure, "file"))
+
+
+def failure_of(told: Sequence[Json]) -> Failure:
+    """Return the Failure that the last of these lines tells, with the replies of all of them."""
+    stored = told[-1]["failure"]
+    return Failure(
+        FailureKind(stored["kind"]),
+        stored.get("message", ""),
+        stored.get("attempts", 0),
+        replies_of(told),
+        stored.get("file"),
+    )
+
+
+def replies_of(told: Iterable[Json]) -> tuple[Reply, ...]:
+    """Return every reply that these lines hold, in their order.
+
+    A line that goes on after an ``asked_again`` line repeats its replies: those count once.
+    """
+    earlier: list[Json] = []
+    asking: list[Json] = []
+    goes_on = False
+    for line in told:
+        replies = line.get("replies", [])
+        if not (goes_on and replies[: len(asking)] == asking):
+            earlier.extend(asking)
+        asking = replies
+        goes_on = (line.get("failure") or {}).get("kind") == FailureKind.ASKED_AGAIN.value
+    return tuple(Reply.from_json(reply) for reply in (*earlier, *asking))
+
+
+def check_scores(*scores: Any) -> None:
+    """Raise ``ValueError`` unless all are numbers from 0 to 10."""
+    for score in scores:
+        number = isinstance(score, (int, float)) and not isinstance(score, bool)
+        if not (number and SCORE_MIN <= score <= SCORE_MAX):
+            raise ValueError(f"not a score: {score!r}")
+
+
+def text_of(line: Json, name: str) -> str:
+    """Return a text field. Raises ``KeyError`` or ``TypeError``."""
+    value = line[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text")
+    return value
+
+
+def optional_object(line: Json, name: str) -> Json | None:
+    """Return an object field, or ``None`` where it is null or absent. Raises ``TypeError``."""
+    value = line.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"{name} must be an object")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def parse_line(data: bytes) -> Json:
+    """Read a JSON object. Raises ``ValueError``, ``TypeError`` or ``RecursionError`` when it is none."""
+    value = _DECODER.decode(data.decode("utf-8"))
+    if not isinstance(value, dict):
+        raise TypeError("not a JSON object")
+    return value
+
+
+def line_bytes(line: Json) -> bytes:
+    """Return a line as it is written, newline included."""
+    try:
+        return json_bytes(line) + b"\n"
+    except ValueError:
+        # A server's usage may hold NaN, which is not JSON; its reply is paid for all the same.
+        return json_bytes({**line, "replies": _finite(line["replies"])}) + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

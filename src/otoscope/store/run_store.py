@@ -1,0 +1,571 @@
+"""A run directory, opened: append, read back, and what is still owed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from otoscope._version import __version__
+from otoscope.benchmark import BENCHMARK
+from otoscope.errors import RunDirectoryError
+from otoscope.records import (
+    Answer,
+    AudioClip,
+    Failure,
+    FailureKind,
+    Json,
+    Order,
+    Outcome,
+    Reply,
+    Sample,
+    Verdict,
+    json_bytes,
+    text_digest,
+)
+from otoscope.store.files import (
+    ANSWERS,
+    FORMAT,
+    MANIFEST,
+    SAMPLES,
+    VERDICTS,
+    directory_errors,
+    now,
+    pretty_json,
+    read_manifest,
+)
+from otoscope.store.lines import (
+    Place,
+    SampleLines,
+    StoredAnswer,
+    StoredFailure,
+    VerdictLines,
+    check_scores,
+    failure_of,
+    line_bytes,
+    optional_object,
+    parse_line,
+    replies_of,
+    same_verdict,
+    sample_from_line,
+    shared,
+    stored_failure,
+    text_of,
+)
+
+EMPTY_ANSWER = "empty_answer"
+
+_NO_LINES = SampleLines()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run still owes. ``verdicts`` are those whose answers exist already."""
+
+    answers: tuple[Sample, ...]
+    verdicts: tuple[tuple[Sample, Order], ...]
+    answers_done: int
+    verdicts_done: int
+    blank: int
+    """Answers among those done that are blank."""
+
+
+class RunStore:
+    """One run directory, opened for reading, or with :meth:`open_for_writing` also for writing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest: Json = {}
+        self.skipped_lines = 0
+        """Lines that are torn, null, foreign or of another form; what they held is owed again."""
+        self._lines: dict[str, SampleLines] = {}
+        self._readers: dict[str, int] = {}
+        self._writers: dict[str, int] = {}
+        self._torn: set[str] = set()
+        """Files whose last write was cut short: the next line must not be glued to its remains."""
+        self._unsynced: set[str] = set()
+        self._syncing = threading.Lock()
+
+    # --- opening ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path, manifest: Json) -> RunStore:
+        """Make a run directory (or use one that holds no run) and write its manifest.
+
+        Raises ``RunDirectoryError``, also when there is a run already.
+        """
+        store = cls(path)
+        if cls.exists(path):
+            raise RunDirectoryError(f"{path}: holds a run already. Resume that one, or give another folder")
+        with directory_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        store.manifest = {
+            "format": FORMAT,
+            "benchmark": BENCHMARK,
+            "run_id": secrets.token_hex(8),
+            "created_at": now(),
+            "package_version": __version__,
+            **manifest,
+        }
+        store.write_manifest()
+        return store
+
+    @classmethod
+    def exists(cls, path: Path) -> bool:
+        """Whether ``path`` holds a run. Raises ``RunDirectoryError`` when that cannot be looked up."""
+        with directory_errors(path):
+            return (path / MANIFEST).is_file()
+
+    @classmethod
+    def open(cls, path: Path) -> RunStore:
+        """Open a run and index its lines. Raises ``RunDirectoryError`` when it is none, or a newer one.
+
+        Whoever wants to write holds the run's lock before: lines that others append later are not seen.
+        """
+        store = cls(path)
+        if not cls.exists(path):
+            there = f"it holds no {MANIFEST}" if path.exists() else "there is no such folder"
+            raise RunDirectoryError(
+                f"{path}: not a run: {there}. Runs lie under outputs/ unless --work-dir says so"
+            )
+        store.manifest = read_manifest(path / MANIFEST)
+        store._index()
+        return store
+
+    def open_for_writing(self) -> None:
+        """Open the line files for appending; a torn tail gets its newline first.
+
+        Raises ``RunDirectoryError``.
+        """
+        for name in (ANSWERS, VERDICTS):
+            path = self.path / name
+            with directory_errors(path):
+                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+                self._writers[name] = descriptor
+                size = os.fstat(descriptor).st_size
+                if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    os.write(descriptor, b"\n")
+
+    def close(self) -> None:
+        """Write what is pending to the disk and close all files. Raises ``RunDirectoryError``."""
+        try:
+            self.sync()
+        finally:
+            descriptors = (*self._writers.values(), *self._readers.values())
+            self._writers.clear()
+            self._readers.clear()
+            with directory_errors(self.path):
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def __enter__(self) -> RunStore:  # noqa: PYI034 (Self needs Python 3.11)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def write_manifest(self) -> None:
+        """Write the manifest whole and rename it into place."""
+        self.write_file(MANIFEST, pretty_json(self.manifest))
+
+    def write_file(self, name: str, content: bytes | Iterable[bytes]) -> None:
+        """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``.
+
+        Whatever goes wrong, also in making ``content``: the file that was there stays as it is.
+        """
+        blocks = [content] if isinstance(content, bytes) else content
+        beside = self.path / f".{name}.tmp"
+        try:
+            with directory_errors(self.path / name):
+                with beside.open("wb") as file:
+                    for block in blocks:
+                        file.write(block)
+                    file.flush()
+                    os.fsync(file.fileno())
+                beside.replace(self.path / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+
+    def write_samples(self, lines: Iterable[Json]) -> None:
+        """Write ``samples.jsonl``: one line a sample, which also says what this run's samples are."""
+        self.write_file(SAMPLES, (json_bytes(line) + b"\n" for line in lines))
+
+    def append_answer(self, sample: Sample, clip: AudioClip | None, result: Answer | Failure) -> None:
+        """Append one answer line. Raises ``RunDirectoryError`` when it could not be written whole."""
+        line: Json = {
+            "run": self.manifest["run_id"],
+            "key": sample.key,
+            "sample_digest": sample.digest,
+            "repeat": 0,
+            "clip": clip.facts() if clip is not None else None,
+        }
+        if isinstance(result, Answer):
+            line.update(
+                answer_sha256=result.sha256,
+                raw_text=result.raw_text,
+                text=result.text,
+                reasoning=result.reasoning,
+                filter=result.filter,
+                audio_part=result.audio_part,
+            )
+        else:
+            line["failure"] = result.to_json()
+        line["replies"] = [reply.to_json() for reply in result.replies]
+        self._append(ANSWERS, line)
+
+    def append_verdict(
+        self, sample: Sample, order: Order, judge_id: str, answer_sha256: str, result: Verdict | Failure
+    ) -> None:
+        """Append one verdict line. Raises ``RunDirectoryError`` when it could not be written whole.
+
+        A verdict with a score that is none (see :class:`otoscope.records.Verdict`) raises ``ValueError``.
+        """
+        line: Json = {
+            "run": self.manifest["run_id"],
+            "key": sample.key,
+            "order": order.value,
+            "judge_id": judge_id,
+            "repeat": 0,
+            "sample_digest": sample.digest,
+            "answer_sha256": answer_sha256,
+        }
+        if isinstance(result, Verdict):
+            check_scores(result.reference_score, result.answer_score)
+            line.update(
+                score_kind=result.score_kind,
+                reference_score=result.reference_score,
+                answer_score=result.answer_score,
+            )
+            if result.probabilities is not None:
+                line["probabilities"] = dict(result.probabilities)
+        else:
+            line["failure"] = result.to_json()
+        line["replies"] = [reply.to_json() for reply in result.replies]
+        self._append(VERDICTS, line)
+
+    def sync(self) -> None:
+        """Force what was appended since the last call to the disk. Blocks; call it in a thread.
+
+        Raises ``RunDirectoryError``; the next call then tries again.
+        """
+        with self._syncing, directory_errors(self.path):
+            while self._unsynced:
+                # Taken out before, so that a line appended during the call is not forgotten.
+                name = self._unsynced.pop()
+                try:
+                    os.fsync(self._writers[name])
+                except OSError:
+                    self._unsynced.add(name)
+                    raise
+
+    def _append(self, name: str, line: Json) -> None:
+        data = line_bytes(line)
+        gap = b"\n" if name in self._torn else b""
+        descriptor = self._writers[name]
+        with directory_errors(self.path / name):
+            written = os.write(descriptor, gap + data)
+            if written != len(gap + data):
+                self._torn.add(name)
+                raise RunDirectoryError(
+                    f"{self.path / name}: only {written} of {len(gap + data)} bytes could be written: the "
+                    "disk is full, or a quota or size limit is reached. Nothing that was stored before is "
+                    "lost; make room, then resume the run"
+                )
+            end = os.lseek(descriptor, 0, os.SEEK_CUR)
+        self._torn.discard(name)
+        self._unsynced.add(name)
+        # What a reader will find is indexed, not what was meant: a split surrogate pair reads back joined.
+        self._index_line(name, parse_line(data), (end - len(data), len(data)))
+
+    # --- what is there, and what is owed ------------------------------------------------------------------
+
+    def plan(
+        self,
+        samples: Sequence[Sample],
+        orders: Sequence[Order],
+        judge_id: str | None,
+        *,
+        retry_failed: Iterable[str] = (),
+        clip_changed: Callable[[Sample, StoredAnswer], bool],
+        mended: Callable[[Sample, StoredFailure], bool],
+    ) -> Plan:
+        """Work out what is owed: answers that are not there or not current, then verdicts on the others.
+
+        Passing failures are owed again; lasting ones only when ``retry_failed`` names their kind (or
+        ``all``) or ``mended`` says that their cause is gone. ``judge_id`` ``None`` owes no verdicts.
+        """
+        retry = set(retry_failed)
+        answers: list[Sample] = []
+        verdicts: list[tuple[Sample, Order]] = []
+        answers_done = verdicts_done = blank = 0
+        for sample in samples:
+            stored = self.stored_answer(sample)
+            if stored is None:
+                failure = next(reversed(self._failures(sample)), None)
+                if failure is None or _owed_again(failure.kind, retry) or mended(sample, failure):
+                    answers.append(sample)
+                else:
+                    answers_done += 1
+                continue
+            if (stored.blank and EMPTY_ANSWER in retry) or clip_changed(sample, stored):
+                answers.append(sample)
+                continue
+            answers_done += 1
+            blank += stored.blank
+            if judge_id is None:
+                continue
+            for order in orders:
+                lines = self._verdict_lines(sample, order, judge_id, stored.answer_sha256)
+                if lines.success is None and (
+                    not lines.failures or _owed_again(lines.failures[-1].kind, retry)
+                ):
+                    verdicts.append((sample, order))
+                else:
+                    verdicts_done += 1
+        return Plan(tuple(answers), tuple(verdicts), answers_done, verdicts_done, blank)
+
+    def stored_answer(self, sample: Sample) -> StoredAnswer | None:
+        """Return the answer that counts for this sample as its record is now, or ``None``.
+
+        The first success wins, except that one for another clip than before supersedes it, and that one with
+        a text supersedes a blank one (which is asked for again when ``retry_failed`` says so).
+        """
+        best: StoredAnswer | None = None
+        for stored in self._answers(sample):
+            new_clip = best is not None and stored.clip_sha256 != best.clip_sha256
+            if best is None or new_clip or (best.blank and not stored.blank):
+                best = stored
+        return best
+
+    def answer_text(self, sample: Sample) -> tuple[str, str]:
+        """Return the text to judge and its SHA-256, read back from disk.
+
+        Raises ``KeyError`` when the sample has no answer, and ``RunDirectoryError``.
+        """
+        stored = self.stored_answer(sample)
+        if stored is None:
+            raise KeyError(sample.key)
+        return self._read(ANSWERS, stored.place)["text"], stored.answer_sha256
+
+    def interim_replies(
+        self, sample: Sample, verdict_of: tuple[Order, str, str] | None = None
+    ) -> tuple[Reply, ...]:
+        """Return the replies after which a run was cut off while it asked again: it goes on from there.
+
+        ``verdict_of`` is (order, judge id, digest of the judged text); without it, the answer is meant.
+        """
+        ended: tuple[Place, ...]
+        if verdict_of is None:
+            name, failures = ANSWERS, self._failures(sample)
+            ended = tuple(answer.place for answer in self._answers(sample))
+        else:
+            lines = self._verdict_lines(sample, *verdict_of)
+            name, failures = VERDICTS, lines.failures
+            ended = () if lines.success is None else (lines.success,)
+        if not failures or failures[-1].kind is not FailureKind.ASKED_AGAIN:
+            return ()
+        if any(place > failures[-1].place for place in ended):
+            return ()
+        return replies_of([self._read(name, failures[-1].place)])
+
+    def samples(self) -> list[Sample]:
+        """Return this run's samples, as ``samples.jsonl`` has them. Raises ``RunDirectoryError``."""
+        path = self.path / SAMPLES
+        samples: list[Sample] = []
+        try:
+            with path.open("rb") as file:
+                samples.extend(sample_from_line(json.loads(line)) for line in file if line.strip())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{path}: cannot be read ({type(error).__name__}: {error}). Resume the run: it writes the "
+                "file anew"
+            ) from None
+        return samples
+
+    def outcomes(self, samples: Iterable[Sample], judge_id: str | None) -> Iterator[Outcome]:
+        """Yield everything known of each sample, one at a time, in the order of ``samples``."""
+        for sample in samples:
+            yield self.outcome(sample, judge_id)
+
+    def outcome(self, sample: Sample, judge_id: str | None) -> Outcome:
+        """Return everything known of one sample; ``judge_id`` is the judge whose verdicts count.
+
+        Raises ``RunDirectoryError`` when the lines are no longer what they were when the run was opened.
+        """
+        stored = self.stored_answer(sample)
+        failures = self._failures(sample)
+        if stored is None:
+            if not failures or failures[-1].kind is FailureKind.ASKED_AGAIN:
+                return Outcome(sample, None)
+            told = self._told(ANSWERS, failures, failures[-1].place)
+            return Outcome(sample, failure_of(told), clip=told[-1].get("clip"))
+        told = self._told(ANSWERS, (*failures, *self._answers(sample)), stored.place)
+        line = told[-1]
+        answer = Answer(
+            raw_text=line["raw_text"],
+            text=line["text"],
+            reasoning=line.get("reasoning"),
+            filter=line.get("filter", "none"),
+            audio_part=line.get("audio_part"),
+            replies=replies_of(told),
+        )
+        verdicts: dict[Order, Verdict | Failure] = {}
+        if judge_id is not None:
+            for order in Order:
+                verdict = self._verdict(self._verdict_lines(sample, order, judge_id, stored.answer_sha256))
+                if verdict is not None:
+                    verdicts[order] = verdict
+        return Outcome(sample, answer, verdicts, clip=line.get("clip"))
+
+    def _verdict(self, lines: VerdictLines) -> Verdict | Failure | None:
+        if lines.success is None:
+            if not lines.failures or lines.failures[-1].kind is FailureKind.ASKED_AGAIN:
+                return None
+            return failure_of(self._told(VERDICTS, lines.failures, lines.failures[-1].place))
+        told = self._told(VERDICTS, lines.failures, lines.success)
+        line = told[-1]
+        return Verdict(
+            order=lines.order,
+            judge_id=lines.judge_id,
+            answer_sha256=lines.answer_sha256,
+            score_kind=line["score_kind"],
+            reference_score=line["reference_score"],
+            answer_score=line["answer_score"],
+            probabilities=line.get("probabilities"),
+            replies=replies_of(told),
+        )
+
+    def _verdict_lines(self, sample: Sample, order: Order, judge_id: str, answer_sha256: str) -> VerdictLines:
+        """Return the lines of one verdict; empty ones when there are none."""
+        sought = VerdictLines(order, judge_id, answer_sha256, sample.digest)
+        return same_verdict(self._lines.get(sample.key, _NO_LINES), sought) or sought
+
+    def _answers(self, sample: Sample) -> tuple[StoredAnswer, ...]:
+        answers = self._lines.get(sample.key, _NO_LINES).answers
+        return tuple(answer for answer in answers if answer.sample_digest == sample.digest)
+
+    def _failures(self, sample: Sample) -> tuple[StoredFailure, ...]:
+        failures = self._lines.get(sample.key, _NO_LINES).failures
+        return tuple(failure for failure in failures if failure.sample_digest == sample.digest)
+
+    def _told(self, name: str, lines: Iterable[StoredAnswer | StoredFailure], counts: Place) -> list[Json]:
+        """Read the lines of one identity as they were written, but the one that counts last.
+
+        What came after it stands first: its replies were paid for, and it changed nothing.
+        """
+        places = sorted(line.place for line in lines if line.place != counts)
+        later = [place for place in places if place > counts]
+        return [self._read(name, place) for place in (*later, *places[: len(places) - len(later)], counts)]
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def _index(self) -> None:
+        for name in (ANSWERS, VERDICTS):
+            path = self.path / name
+            runs = self._runs() if name == ANSWERS else {self.manifest["run_id"]}
+            with directory_errors(path):
+                if not path.exists():
+                    continue
+                with path.open("rb") as file:
+                    offset = 0
+                    for data in file:
+                        place = (offset, len(data))
+                        offset += len(data)
+                        if data.strip() and not self._indexed(name, data, place, runs):
+                            self.skipped_lines += 1
+
+    def _runs(self) -> set[str]:
+        """Return the id of this run, and of those that its answers were copied from."""
+        runs = {self.manifest["run_id"]}
+        source = self.manifest.get("answers_from")
+        while isinstance(source, dict):
+            runs.add(str(source.get("run_id")))
+            source = source.get("answers_from")
+        return runs
+
+    def _indexed(self, name: str, data: bytes, place: Place, runs: set[str]) -> bool:
+        try:
+            line = parse_line(data)
+            if line["run"] not in runs or line.get("repeat", 0) != 0:
+                return False
+            self._index_line(name, line, place)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return True
+
+    def _index_line(self, name: str, line: Json, place: Place) -> None:
+        """Check a line's form, so that reading it back cannot fail, then index it."""
+        key, failure = text_of(line, "key"), optional_object(line, "failure")
+        replies_of([line])
+        read = self._index_answer if name == ANSWERS else self._index_verdict
+        read(self._lines.get(key) or SampleLines(), key, line, failure, place)
+
+    def _index_answer(
+        self, lines: SampleLines, key: str, line: Json, failure: Json | None, place: Place
+    ) -> None:
+        digest, clip = text_of(line, "sample_digest"), optional_object(line, "clip") or {}
+        if failure is not None:
+            lines.failures += (stored_failure(place, digest, failure),)
+        else:
+            answer = StoredAnswer(
+                place=place,
+                sample_digest=digest,
+                answer_sha256=text_digest(text_of(line, "text")),
+                clip_sha256=clip.get("sha256", ""),
+                clip_bytes=clip.get("bytes", -1),
+                clip_mtime_ns=clip.get("mtime_ns", -1),
+                blank=not text_of(line, "raw_text").strip(),
+            )
+            lines.answers += (answer,)
+        self._lines[key] = lines
+
+    def _index_verdict(
+        self, lines: SampleLines, key: str, line: Json, failure: Json | None, place: Place
+    ) -> None:
+        known = [text for answer in lines.answers for text in (answer.answer_sha256, answer.sample_digest)]
+        read = VerdictLines(
+            Order(line["order"]),
+            sys.intern(text_of(line, "judge_id")),
+            shared(text_of(line, "answer_sha256"), known),
+            shared(text_of(line, "sample_digest"), known),
+        )
+        verdict = same_verdict(lines, read) or read
+        if failure is not None:
+            verdict.failures += (stored_failure(place, read.sample_digest, failure),)
+        else:
+            check_scores(line["reference_score"], line["answer_score"])
+            text_of(line, "score_kind")
+            optional_object(line, "probabilities")
+            verdict.success = verdict.success or place
+        if verdict is read:
+            lines.verdicts += (verdict,)
+        self._lines[key] = lines
+
+    def _read(self, name: str, place: Place) -> Json:
+        path, (offset, length) = self.path / name, place
+        data = b""
+        with directory_errors(path):
+            if name not in self._readers:
+                self._readers[name] = os.open(path, os.O_RDONLY)
+            while block := os.pread(self._readers[name], length - len(data), offset + len(data)):
+                data += block
+        try:
+            return parse_line(data)
+        except (ValueError, TypeError):
+            raise RunDirectoryError(
+                f"{path}: the line at byte {offset} was changed while the run was open. Run the command again"
+            ) from None
+
+
+def _owed_again(kind: FailureKind, retry: set[str]) -> bool:
+    return kind.passing or "all" in retry or kind.value in retry
