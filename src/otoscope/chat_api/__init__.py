@@ -1,0 +1,20 @@
+"""One OpenAI-compatible chat request: the only owner of retries, deadlines, and what an error means.
+
+A request ends in a :class:`~otoscope.records.Reply`, in a :class:`~otoscope.records.Failure` (this sample's
+trouble), or in an :class:`~otoscope.errors.EndpointError` (nothing is wrong with the sample: no other one
+would fare better).
+
+::
+
+    endpoint     ask(): the loop of attempts, pauses, deadlines
+    ├── wire_form    which parameters this server takes, learnt from its refusals
+    ├── body         what is sent: JSON around a clip that is read from disk meanwhile
+    ├── connections  one exchange over HTTP: sessions, proxy, Expect: 100-continue
+    ├── replies      what came back: completions, event streams, errors, Retry-After
+    └── troubles     the tables: what each status and each broken connection means
+"""
+
+from otoscope.chat_api.body import AudioData
+from otoscope.chat_api.endpoint import ChatEndpoint
+
+__all__ = ["AudioData", "ChatEndpoint"]

@@ -1,0 +1,112 @@
+"""What is sent: JSON around the base64 of a clip that is read from disk meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pybase64
+
+from otoscope.records import AudioClip, json_bytes
+
+READ_BLOCK = 384 * 1024
+"""Divisible by 3, so that the base64 of successive blocks joins without padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioData:
+    """Stands in a message where the base64 of a clip is to be streamed, after an optional prefix."""
+
+    clip: AudioClip
+    prefix: str = ""
+
+
+class Body:
+    """The body of one attempt: an asynchronous iterator of ``length`` bytes, to be used once.
+
+    Holds one block of the clip at a time. Raises ``OSError`` from the iteration, with the reason in
+    ``changed``, when the clip is not (or no longer) the one that was promised; the body is then short of its
+    ``length``, so no server can take it for complete. There may be one :class:`AudioData` in the payload.
+    """
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        # Unguessable, so that no question or answer can contain it.
+        mark = f"@{os.urandom(16).hex()}@"
+        clips: list[AudioClip] = []
+
+        def stand_in(value: Any) -> str:
+            if not isinstance(value, AudioData):
+                raise TypeError(f"cannot be sent as JSON: {value!r}")
+            clips.append(value.clip)
+            return value.prefix + mark
+
+        before, *after = json_bytes(payload, default=stand_in).split(mark.encode())
+        if len(after) > 1:
+            raise TypeError("a request carries one clip at most")
+        self._clip = clips[0] if clips else None
+        self._edges = [before, *after]
+        self._audio_left = 0 if self._clip is None else self._clip.size_sent
+        self.length = sum(map(len, self._edges)) + 4 * ((self._audio_left + 2) // 3)
+        self.begun = asyncio.Event()
+        """Set when the first byte is asked for: with ``Expect``, the server's consent."""
+        self.changed: str | None = None
+        """Why sending was broken off, when that is the clip's fault."""
+
+    def __aiter__(self) -> Body:
+        return self
+
+    # Not an asynchronous generator: one that is abandoned half-way needs a task of its own to be closed.
+    async def __anext__(self) -> bytes:
+        if not self.begun.is_set():
+            self.begun.set()
+            return self._edges.pop(0)
+        if self._clip is not None and self._audio_left:
+            return pybase64.b64encode(await self._audio(self._clip))
+        if self._edges:
+            return self._edges.pop(0)
+        raise StopAsyncIteration
+
+    async def _audio(self, clip: AudioClip) -> bytes:
+        offset = clip.size_sent - self._audio_left
+        size = min(READ_BLOCK, self._audio_left)
+        self._audio_left -= size
+        if clip.converted is not None:
+            return clip.converted[offset : offset + size]
+        try:
+            return await asyncio.to_thread(_read, clip, offset, size)
+        except OSError as error:
+            # Out of descriptors: the clip is not to blame, and the next attempt may well succeed.
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                self.changed = f"{clip.path}: {_reason(error)}"
+            raise
+
+
+def _read(clip: AudioClip, offset: int, size: int) -> bytes:
+    """Return ``size`` bytes of the promised file. Raises ``OSError`` when it is another one by now.
+
+    Opens it anew each time: an attempt that is cancelled leaves no file open, and a clip that was replaced
+    or deleted meanwhile is noticed.
+    """
+    with clip.open() as file:
+        file.seek(offset)
+        block = b""
+        while len(block) < size and (more := file.read(size - len(block))):
+            block += more
+        stat = os.fstat(file.fileno())
+    if stat.st_size != clip.size or len(block) < size:
+        raise OSError(f"the file changed while being sent: it had {clip.size} bytes, now {stat.st_size}")
+    if stat.st_mtime_ns != clip.mtime_ns:
+        raise OSError("the file changed while being sent: it was written to")
+    return block
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file changed while being sent: it is gone"
+    return (
+        str(error) if error.errno is None else f"the file cannot be read while being sent: {error.strerror}"
+    )

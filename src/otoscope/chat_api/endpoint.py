@@ -1,0 +1,309 @@
+"""The loop: attempts, pauses, deadlines, and what is learnt of the server meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl, urlsplit
+
+from otoscope.chat_api.body import Body
+from otoscope.chat_api.connections import MAX_REPLY_BYTES, Connections, Exchanged, Route
+from otoscope.chat_api.replies import (
+    Completion,
+    ServerError,
+    clean,
+    read_completion,
+    read_error,
+    read_models,
+    retry_after,
+)
+from otoscope.chat_api.troubles import (
+    CONNECTION_ERRORS,
+    Next,
+    Trouble,
+    is_tls,
+    meaning_of,
+    meaning_of_break,
+)
+from otoscope.chat_api.wire_form import Message, WireForm
+from otoscope.config import EndpointSettings
+from otoscope.errors import EndpointError, did_you_mean
+from otoscope.records import Failure, FailureKind, Reply
+
+MAX_BACKOFF = 60.0
+TRIES_UNTIL_FIRST_REPLY = 3
+"""A server that has never answered is probably not there: a person is waiting for that news."""
+EXPECT_FROM = 64 * 1024
+"""Bytes from which on a body can still be in our own buffers when the server breaks the connection."""
+
+_KEY_ADVICE = {
+    "model": "Give the right one with --api-key or OTOSCOPE_API_KEY",
+    "judge": "Give the right one with --judge-api-key, OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY",
+}
+_PLACE_ADVICE = {
+    "model": "Check --model and --api-url",
+    "judge": "Check --judge-model and --judge-api-url, or answer only with --no-judge and judge later",
+}
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One call of ``ask``, from its first attempt to its end. Times are those of the event loop."""
+
+    deadline: float
+    route: Route = field(default_factory=Route)
+    attempts: int = 0
+    failed_tries: int = 0
+    unreachable_since: float | None = None
+    """When the first of the last attempts failed that all found no server."""
+
+    def note(self, trouble: Trouble, now: float) -> None:
+        """Keep count of an attempt that brought no reply."""
+        if trouble.next is Next.BACK_OFF:
+            self.failed_tries += 1
+        if not trouble.unreachable:
+            self.unreachable_since = None
+        elif self.unreachable_since is None:
+            self.unreachable_since = now
+
+
+class ChatEndpoint:
+    """An OpenAI-compatible endpoint. Use as an async context manager; ``ask`` may be called concurrently.
+
+    What the server makes us change (a parameter's name, streaming) is learnt once and kept for the life
+    of this object; ``notify`` gets a sentence about each change and each pause. Raises ``ConfigError`` for
+    a proxy in the environment that cannot be used.
+    """
+
+    def __init__(self, settings: EndpointSettings, notify: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._notify = notify
+        self._connections = Connections(settings)
+        self._form = WireForm(stream=settings.stream)
+        self._expect_works = True
+        self._paused_until = 0.0
+        self._last_response: float | None = None
+        self._secrets = tuple(_secrets(settings))
+
+    async def __aenter__(self) -> ChatEndpoint:  # noqa: PYI034 (Self needs Python 3.11)
+        await self._connections.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connections.close()
+
+    async def ask(self, messages: Sequence[Message], **overrides: Any) -> Reply | Failure:
+        """Send one request, retried as the settings say, and return the reply or why there is none.
+
+        ``overrides`` replace parameters for this request. Raises ``EndpointError`` when the endpoint
+        refuses every request (key, model name, URL, quota) or cannot be reached any more.
+        """
+        loop = asyncio.get_running_loop()
+        asking = _Asking(deadline=loop.time() + self.settings.total_timeout)
+        trouble = Trouble(FailureKind.RATE_LIMITED, "the server asked all requests to wait", Next.PAUSE)
+        while True:
+            await self._wait_while_paused(asking.deadline)
+            if loop.time() >= asking.deadline:
+                return self._end(asking, trouble)
+            result = await self._attempt(messages, overrides, asking)
+            if isinstance(result, Reply):
+                return result
+            trouble = result
+            asking.note(trouble, loop.time())
+            wait = 0.0
+            if trouble.next is Next.PAUSE:
+                self._pause(trouble.pause)
+                wait = self._paused_until - loop.time()
+            elif trouble.next is Next.BACK_OFF:
+                wait = self._backoff(asking.failed_tries)
+            out_of_tries = asking.failed_tries >= self._allowed_tries(trouble)
+            if trouble.next is Next.GIVE_UP or out_of_tries or loop.time() + wait >= asking.deadline:
+                return self._end(asking, trouble)
+            if trouble.next is Next.BACK_OFF:
+                await asyncio.sleep(wait)
+
+    def _allowed_tries(self, trouble: Trouble) -> int:
+        nobody_there = trouble.unreachable and self._last_response is None
+        return min(self.settings.tries, TRIES_UNTIL_FIRST_REPLY) if nobody_there else self.settings.tries
+
+    def _backoff(self, failed_tries: int) -> float:
+        """Full jitter: anything from nothing to the exponentially growing interval, in seconds."""
+        ceiling = min(MAX_BACKOFF, self.settings.retry_interval * 2.0 ** min(failed_tries - 1, 30))
+        return random.uniform(0, ceiling)  # noqa: S311 (no secret hangs on it)
+
+    def _end(self, asking: _Asking, trouble: Trouble) -> Failure:
+        """Return the Failure that this amounts to. Raises ``EndpointError`` for a server that is gone."""
+        last, since = self._last_response, asking.unreachable_since
+        never_worked = last is None and trouble.kind is FailureKind.CONNECTION
+        # Others may have been answered since: then it is not the server that is gone.
+        if never_worked or (since is not None and last is not None and last < since):
+            self._refuse(
+                f"{trouble.message} ({asking.attempts} attempts). Is the server running, and is the URL "
+                "right? Nothing is lost: start it, then resume the run"
+            )
+        return Failure(trouble.kind, trouble.message, asking.attempts)
+
+    # --- one attempt --------------------------------------------------------------------------------------
+
+    async def _attempt(
+        self, messages: Sequence[Message], overrides: Mapping[str, Any], asking: _Asking
+    ) -> Reply | Trouble:
+        settings, form, loop = self.settings, self._form, asyncio.get_running_loop()
+        sent = form.parameters({**settings.parameters, **overrides}, settings.extra_body)
+        body = Body({"model": settings.name, "messages": list(messages), **sent})
+        limit = min(settings.attempt_timeout, asking.deadline - loop.time())
+        asking.attempts += 1
+        asking.route.expect = asking.route.expect and self._expect_works
+        started_at, clock = time.time(), time.monotonic()
+        try:
+            exchanged = await self._connections.exchange(body, asking.route, limit)
+        except CONNECTION_ERRORS as error:
+            if body.changed is not None:
+                return Trouble(FailureKind.BAD_AUDIO, body.changed, Next.GIVE_UP)
+            if asking.route.answered:
+                self._last_response = loop.time()
+            return self._after_break(error, body, asking.route, limit)
+        latency = time.monotonic() - clock
+        if exchanged is None or (exchanged.status == 417 and asking.route.expect):
+            self._expect_works = False
+            message = "the server does not answer Expect: 100-continue"
+            return Trouble(FailureKind.TIMEOUT, message, Next.AT_ONCE)
+        self._last_response = loop.time()
+        read = self._read(exchanged)
+        if isinstance(read, Trouble):
+            return read
+        if isinstance(read, ServerError):
+            return await self._after_refusal(exchanged, read, form, sent)
+        return Reply(
+            text=read.text,
+            reasoning=read.reasoning,
+            finish_reason=read.finish_reason,
+            usage=read.usage,
+            model=read.model,
+            request_id=exchanged.headers.get("x-request-id") or read.id,
+            parameters=sent,
+            endpoint=settings.shown_url,
+            started_at=started_at,
+            latency=latency,
+            attempts=asking.attempts,
+        )
+
+    def _read(self, exchanged: Exchanged) -> Completion | ServerError | Trouble:
+        if exchanged.content is None:
+            # Paid for and thrown away: the next one would be no smaller.
+            message = f"{exchanged.status}, but the reply has over {MAX_REPLY_BYTES >> 20} MB"
+            return Trouble(FailureKind.BAD_REPLY, message, Next.GIVE_UP)
+        if 200 <= exchanged.status < 300:
+            return read_completion(exchanged.content, exchanged.headers.get("Content-Type", ""))
+        return read_error(exchanged.content)
+
+    def _after_break(self, error: Exception, body: Body, route: Route, limit: float) -> Trouble:
+        row = meaning_of_break(error)
+        reason = self._said(str(error)) or type(error).__name__
+        message = self._said(row.say.format(limit=limit, error=reason))
+        if is_tls(error) and self._last_response is None:
+            self._refuse(message)
+        again = Next.BACK_OFF
+        broke_before_reply = row.kind is FailureKind.CONNECTION and not row.unreachable and not route.answered
+        if broke_before_reply and not route.fresh:
+            # Whatever else is in the pool may be as dead: from here on this request opens its own. And what
+            # looks like a broken upload is often a refusal that was lost with the connection.
+            route.fresh = True
+            route.expect = body.length >= EXPECT_FROM
+            if route.reused or route.expect:
+                again = Next.AT_ONCE
+        return Trouble(row.kind, message, again, unreachable=row.unreachable)
+
+    async def _after_refusal(
+        self, exchanged: Exchanged, error: ServerError, form: WireForm, sent: Mapping[str, Any]
+    ) -> Trouble:
+        """Return what an error means, be it a status or inside of a 200. Raises ``EndpointError``."""
+        status = exchanged.status if exchanged.status >= 300 else error.status or 200
+        row = meaning_of(status, error)
+        text = self._said(f"{status}: {error.message}" if error.message else f"{status}")
+        if row.next is Next.STOP:
+            location = self._said(exchanged.headers.get("Location", "?"))
+            place = await self._place(text) if "{place}" in row.say else ""
+            key = _KEY_ADVICE[self.settings.role]
+            self._refuse(row.say.format(text=text, key=key, place=place, location=location))
+        if row.next is Next.ADAPT:
+            again = Next.AT_ONCE if self._adapt(error, form, sent) else Next.GIVE_UP
+            return Trouble(row.kind, text, again)
+        if row.next is Next.BACK_OFF and (pause := retry_after(exchanged.headers)) > 0:
+            if pause > self.settings.total_timeout:
+                self._refuse(f"it asks to wait {pause:.0f} s ({text}). Nothing is lost: resume the run then")
+            return Trouble(row.kind, text, Next.PAUSE, pause=pause)
+        return Trouble(row.kind, text, row.next)
+
+    def _adapt(self, error: ServerError, form: WireForm, sent: Mapping[str, Any]) -> bool:
+        """Learn from a refused form of request; whether the request may now be sent in another one."""
+        if form is not self._form:
+            return True  # another request has learnt it while this one was on its way
+        learnt = form.after(error, sent)
+        if learnt is None:
+            return False
+        self._form, change = learnt
+        self._notify(f"{self._called()} {change}, for the rest of the run")
+        return True
+
+    # --- what people are told -----------------------------------------------------------------------------
+
+    def _refuse(self, message: str) -> NoReturn:
+        raise EndpointError(self.settings.role, f"{self._called()} at {self.settings.shown_url}: {message}")
+
+    async def _place(self, text: str) -> str:
+        """Return what is wrong with the model's name or the URL, as far as the server lets us know."""
+        name, advice = self.settings.name, _PLACE_ADVICE[self.settings.role]
+        served = read_models(await self._connections.listing())
+        if served is None or name in served:
+            return f"{text}. The model's name or the path of the URL is wrong. {advice}"
+        names = self._said(", ".join(sorted(served)[:12]) or "none")
+        return f"it does not know the model ({text}){did_you_mean(name, served)} It serves: {names}. {advice}"
+
+    def _called(self) -> str:
+        return f"the {self.settings.role} {self.settings.name!r}"
+
+    def _said(self, text: str) -> str:
+        """Return what a server or library said: without our key, which some repeat, and not too long."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return clean(text)
+
+    # --- pauses -------------------------------------------------------------------------------------------
+
+    def _pause(self, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        # Not less than a first back-off: a fraction of a second, asked for again and again, is a flood.
+        until = now + max(seconds, min(1.0, self.settings.retry_interval))
+        if until > max(self._paused_until, now) + 1:
+            self._notify(f"{self._called()} asks to wait {seconds:.0f} s; all requests to it wait")
+        self._paused_until = max(self._paused_until, until)
+
+    async def _wait_while_paused(self, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        # A pause may have grown meanwhile.
+        while (left := min(self._paused_until, deadline) - loop.time()) > 0:
+            # A little later than asked, spread out: the lower bound holds, and not all come at once.
+            spread = random.uniform(0, min(1.0, 0.1 * left))  # noqa: S311 (jitter)
+            await asyncio.sleep(min(left + spread, deadline - loop.time()))
+
+
+def _secrets(settings: EndpointSettings) -> Iterator[str]:
+    """Yield what must not appear in a message: whoever shows a log to others shows no key."""
+    scheme, _, credentials = (settings.authorization or "").partition(" ")
+    found = [credentials, *settings.extra_headers.values()]
+    if scheme == "Basic":
+        found.append(base64.b64decode(credentials).decode().partition(":")[2])
+    query = parse_qsl(urlsplit(settings.url).query)
+    found += [value for _, value in query if value not in settings.shown_url]
+    for secret in sorted(found, key=len, reverse=True):
+        if len(secret) > 5:
+            yield secret

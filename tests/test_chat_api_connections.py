@@ -1,0 +1,449 @@
+"""One exchange over HTTP: broken connections, refusals hidden by them, proxies, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from otoscope.chat_api import ChatEndpoint, connections
+from otoscope.chat_api.troubles import CONNECTION_ERRORS, meaning_of_break
+from otoscope.errors import ConfigError, EndpointError
+from otoscope.records import Failure, FailureKind, Reply
+from tests.chat_helpers import (
+    COMPLETION,
+    KEY,
+    QUESTION,
+    about,
+    asked,
+    failed,
+    make_clip,
+    raw_server,
+    read_head,
+    read_request,
+    replied,
+    settings,
+    use,
+)
+from tests.scripted_server import Response, ScriptedServer, Seen, early, sequence
+
+LARGE = 8 << 20
+
+
+def ask_twice(chat: ChatEndpoint) -> asyncio.Future[tuple[Reply | Failure, Reply | Failure]]:
+    """Ask one after the other, so that the second may reuse the connection."""
+
+    async def twice() -> tuple[Reply | Failure, Reply | Failure]:
+        first = await chat.ask([{"role": "user", "content": "first"}])
+        await asyncio.sleep(0.05)
+        return first, await chat.ask([{"role": "user", "content": "second"}])
+
+    return asyncio.ensure_future(twice())
+
+
+def test_connection_is_reused() -> None:
+    """Requests after each other share one connection."""
+    with ScriptedServer() as server:
+        use(settings(server), ask_twice)
+    assert {seen.connection for seen in server.requests} == {1}
+
+
+@pytest.mark.parametrize(
+    "response", [Response(break_next=True), Response(silent_close=True), Response(close=True)]
+)
+def test_broken_reused_connection_costs_no_try(response: Response) -> None:
+    """A kept connection that turns out to be dead is replaced at once, even when there is only one try."""
+    with ScriptedServer(sequence(response)) as server:
+        _, second = use(settings(server, tries=1), ask_twice)
+    assert isinstance(second, Reply)
+    assert second.attempts <= 2
+
+
+def test_connection_that_breaks_every_time_uses_up_the_tries() -> None:
+    """A server that breaks new connections too is retried only as often as the settings say."""
+
+    def script(seen: Seen, _attempt: int) -> Response:
+        return Response(drop=seen.text == "second")
+
+    with ScriptedServer(script) as server:
+        first, second = use(settings(server, tries=3), ask_twice)
+    assert isinstance(first, Reply)
+    assert isinstance(second, Failure)
+    assert second.kind is FailureKind.CONNECTION
+    assert second.attempts == 4  # one more: the kept connection's
+    assert len(server.requests) == 5
+
+
+def test_cut_reply_backs_off() -> None:
+    """A connection that breaks in the middle of the reply costs a try: the server had begun to answer."""
+    with ScriptedServer(sequence(Response(cut=20))) as server:
+        failure = failed(settings(server, tries=2))
+    assert (failure.kind, failure.attempts) == (FailureKind.CONNECTION, 2)
+
+
+def test_cut_reply_on_a_reused_connection_backs_off_too() -> None:
+    """Only a connection that broke before the reply began is replaced for nothing."""
+
+    def script(seen: Seen, _attempt: int) -> Response:
+        return Response(cut=20 if seen.text == "second" else None)
+
+    with ScriptedServer(script) as server:
+        _, second = use(settings(server, tries=1), ask_twice)
+    assert isinstance(second, Failure)
+    assert (second.kind, second.attempts) == (FailureKind.CONNECTION, 1)
+
+
+# --- refusals hidden by a broken upload -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 413, 429])
+def test_refusal_before_the_body_is_found(tmp_path: Path, status: int) -> None:
+    """A server that refuses after the headers and closes is understood, although the upload breaks."""
+    clip = make_clip(tmp_path, LARGE)
+    answer = Response(status=status, before_body=True)
+    with ScriptedServer(sequence(answer)) as server:
+        endpoint = settings(server, tries=2)
+        if status == 401:
+            with pytest.raises(EndpointError, match="401"):
+                asked(endpoint, about(clip))
+        else:
+            failure = failed(endpoint, about(clip))
+            kinds = {413: FailureKind.TOO_LARGE, 429: FailureKind.RATE_LIMITED}
+            assert failure.kind is kinds[status]
+    assert not any(seen.complete for seen in server.requests)
+
+
+def test_broken_upload_asks_before_it_sends_again(tmp_path: Path) -> None:
+    """After a broken upload the next try asks with Expect, on a new connection, at once."""
+    clip = make_clip(tmp_path, LARGE)
+    with ScriptedServer(sequence(Response(cut_upload=True), Response(text="fine"))) as server:
+        reply = replied(settings(server, tries=1), about(clip))
+    assert reply.attempts == 2
+    assert [seen.headers.get("expect") for seen in server.requests] == [None, "100-continue"]
+    assert [seen.connection for seen in server.requests] == [1, 2]
+    assert server.requests[1].audio_sha256 == clip.sha256
+
+
+def test_server_that_ignores_expect_gets_the_body_unasked(tmp_path: Path) -> None:
+    """Without an answer to Expect in 2 s the body goes without, and nobody asks again in this run."""
+    clips = [make_clip(tmp_path, LARGE), make_clip(tmp_path, LARGE + 1000)]
+
+    async def both(chat: ChatEndpoint) -> list[Reply | Failure]:
+        return [await chat.ask(about(clip)) for clip in clips]
+
+    script = sequence(Response(cut_upload=True), Response(text="fine"))
+    with ScriptedServer(script, ignore_expect=True) as server:
+        began = time.monotonic()
+        first, second = use(settings(server, tries=1), both)
+        took = time.monotonic() - began
+    assert isinstance(first, Reply)
+    assert isinstance(second, Reply)
+    assert (first.attempts, second.attempts) == (3, 2)
+    assert 2 < took < 4
+    expects = [seen.headers.get("expect") for seen in server.requests]
+    assert expects == [None, "100-continue", None, None, None]
+
+
+def test_slow_reply_to_expect_is_waited_for(tmp_path: Path) -> None:
+    """The 2 s are for the server's consent, not for its reply."""
+    clip = make_clip(tmp_path, LARGE)
+    with ScriptedServer(sequence(Response(cut_upload=True), Response(text="fine", delay=2.3))) as server:
+        assert replied(settings(server, tries=1), about(clip)).attempts == 2
+
+
+def test_expectation_failed_goes_without(tmp_path: Path) -> None:
+    """A 417 means that this server knows no Expect."""
+    clip = make_clip(tmp_path, LARGE)
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if "expect" in seen.headers:
+            return Response(status=417, before_body=True)
+        return Response(cut_upload=True) if attempt == 0 else Response(text="fine")
+
+    with ScriptedServer(early(script)) as server:
+        assert replied(settings(server, tries=1), about(clip)).attempts == 3
+
+
+# --- nobody there -----------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(("role", "exit_code"), [("model", 4), ("judge", 5)])
+def test_refused_connection_stops_the_run_quickly(role: str, exit_code: int) -> None:
+    """A server that was never there stops the run after three tries."""
+    port = free_port()
+    with pytest.raises(EndpointError, match="3 attempts") as caught:
+        asked(settings(f"http://127.0.0.1:{port}/v1", role=role))
+    assert caught.value.exit_code == exit_code
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert "resume" in str(caught.value)
+
+
+def test_unknown_host_stops_the_run() -> None:
+    """A host name that does not exist stops the run."""
+    with pytest.raises(EndpointError, match="no connection"):
+        asked(settings("http://no-such-host.invalid/v1"))
+
+
+def test_server_that_dies_stops_the_run() -> None:
+    """A server that dies in the middle is tried as often as the settings say, then stops the run."""
+    with ScriptedServer(sequence(Response(hang=True))) as server:
+
+        async def main(chat: ChatEndpoint) -> list[Reply | Failure | BaseException]:
+            asking = [asyncio.create_task(chat.ask(about_number(number))) for number in range(5)]
+            await asyncio.sleep(0.2)
+            server.script = sequence(Response())
+            assert isinstance(await chat.ask(QUESTION), Reply)
+            await asyncio.to_thread(server.stop)
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+        results = use(settings(server), main)
+    assert len(results) == 5
+    for result in results:
+        assert isinstance(result, EndpointError)
+        assert "7 attempts" in str(result) or "6 attempts" in str(result)
+
+
+def about_number(number: int) -> list[dict[str, str]]:
+    """Return messages that differ by their number."""
+    return [{"role": "user", "content": f"question {number}"}]
+
+
+def test_server_that_comes_back_is_met_again() -> None:
+    """A server that is restarted in time costs tries, and no sample."""
+    with ScriptedServer() as server:
+
+        async def main(chat: ChatEndpoint) -> Reply | Failure:
+            await chat.ask(QUESTION)
+            server.stop()
+            asking = asyncio.create_task(chat.ask(about_number(1)))
+            await asyncio.sleep(0.05)
+            server.start()
+            return await asking
+
+        assert isinstance(use(settings(server, tries=100), main), Reply)
+
+
+def test_server_that_only_breaks_stops_the_run() -> None:
+    """A port where every connection breaks, and nothing was ever answered, is no endpoint."""
+
+    def close(connection: socket.socket, _number: int) -> None:
+        read_request(connection)
+
+    with raw_server(close) as url, pytest.raises(EndpointError, match="connection broke"):
+        asked(settings(url))
+
+
+def test_other_protocol_is_named() -> None:
+    """A server that does not speak HTTP is said not to."""
+
+    def greet(connection: socket.socket, _number: int) -> None:
+        read_request(connection)
+        connection.sendall(b"220 mail.example.org ESMTP\r\n\r\n")
+
+    with raw_server(greet) as url, pytest.raises(EndpointError, match="not HTTP"):
+        asked(settings(url))
+
+
+def test_no_tls_stops_the_run() -> None:
+    """An https URL for a server without TLS stops the run at once and says why."""
+    hellos = []
+
+    def complain(connection: socket.socket, _number: int) -> None:
+        hellos.append(connection.recv(65536))
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    with raw_server(complain) as url, pytest.raises(EndpointError, match="no secure connection"):
+        asked(settings(url.replace("http:", "https:")))
+    assert len(hellos) == 1
+
+
+def test_handshake_that_hangs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts the connection and never ends the TLS handshake is no server."""
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.2)
+    stopped = threading.Event()
+    with raw_server(lambda _connection, _number: bool(stopped.wait())) as url:
+        began = time.monotonic()
+        with pytest.raises(EndpointError, match="timeout"):
+            asked(settings(url.replace("http:", "https:")))
+        assert time.monotonic() - began < 2
+        stopped.set()
+
+
+def test_every_connection_error_has_a_row() -> None:
+    """Every exception that an exchange may raise is in the table, and the special rows come first."""
+    for error in (
+        *CONNECTION_ERRORS,
+        aiohttp.ServerDisconnectedError,
+        aiohttp.ClientPayloadError,
+        TimeoutError,
+    ):
+        assert meaning_of_break(error()).kind in (FailureKind.CONNECTION, FailureKind.TIMEOUT)
+    assert meaning_of_break(asyncio.TimeoutError()).kind is FailureKind.TIMEOUT
+    assert not meaning_of_break(aiohttp.ServerDisconnectedError()).unreachable
+
+
+# --- the environment --------------------------------------------------------------------------------------
+
+
+def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HTTP_PROXY gets the request, with the whole URL and the proxy's credentials beside our key."""
+    with ScriptedServer() as proxy:
+        monkeypatch.setenv("http_proxy", f"http://me:pass@127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(EndpointError):
+            asked(settings("http://model.invalid:8000/v1"))
+    seen = proxy.requests[0]
+    assert seen.path == "http://model.invalid:8000/v1/chat/completions"
+    assert seen.headers["proxy-authorization"] == "Basic bWU6cGFzcw=="
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_no_proxy_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts in NO_PROXY, with or without their port, are reached directly."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    with ScriptedServer() as server:
+        for exempt in ("127.0.0.1", f"127.0.0.1:{server.port}"):
+            monkeypatch.setenv("no_proxy", exempt)
+            replied(settings(server))
+
+
+def test_absent_proxy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that is not there is named as such, without its credentials."""
+    monkeypatch.setenv("http_proxy", f"http://me:pass@127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(EndpointError, match="HTTP_PROXY") as caught:
+        asked(settings("http://model.invalid/v1"))
+    assert "pass" not in str(caught.value)
+
+
+def test_proxy_that_is_no_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SOCKS proxy is a configuration error, not a silent direct connection."""
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(ConfigError, match="socks5"):
+        ChatEndpoint(settings("http://model.invalid/v1"), print)
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_netrc_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None) -> None:
+    """A login for the host in ~/.netrc neither replaces our key nor is sent without one."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password netrc-password\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with ScriptedServer() as server:
+        replied(settings(server, api_key=key))
+    assert server.requests[0].headers.get("authorization") == (f"Bearer {key}" if key else None)
+
+
+def test_import_is_left_to_who_needs_it() -> None:
+    """`import otoscope` does not load aiohttp."""
+    code = "import sys, otoscope; assert 'aiohttp' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- nothing left behind ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, LARGE])
+def test_cancelled_request_leaves_nothing(tmp_path: Path, size: int) -> None:
+    """A cancelled request leaves no task and no connection, whether it was sending or waiting."""
+    messages = about(make_clip(tmp_path, size)) if size else QUESTION
+    stopped = threading.Event()
+
+    def stall(connection: socket.socket, _number: int) -> None:
+        read_head(connection)
+        stopped.wait()
+
+    async def main(url: str, server: ScriptedServer | None) -> None:
+        async with ChatEndpoint(settings(url), print) as chat:
+            tasks = asyncio.all_tasks()
+            asking = [asyncio.create_task(chat.ask(messages)) for _ in range(4)]
+            await asyncio.sleep(0.3)
+            for task in asking:
+                task.cancel()
+            results = await asyncio.gather(*asking, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results)
+            await asyncio.sleep(0.05)
+            assert asyncio.all_tasks() == tasks
+            if server is not None:
+                assert server.open_connections == 0
+
+    if size:
+        with raw_server(stall) as url:
+            asyncio.run(main(url, None))
+            stopped.set()
+    else:
+        with ScriptedServer(sequence(Response(hang=True))) as server:
+            asyncio.run(main(server.url, server))
+    gc.collect()
+
+
+def test_cancelled_expect_leaves_nothing(tmp_path: Path) -> None:
+    """A request cancelled while it waits for the server's consent leaves no task."""
+    clip = make_clip(tmp_path, LARGE)
+
+    async def main(chat: ChatEndpoint) -> None:
+        tasks = asyncio.all_tasks()
+        asking = asyncio.create_task(chat.ask(about(clip)))
+        await asyncio.sleep(0.5)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.sleep(0.05)
+        assert asyncio.all_tasks() == tasks
+
+    with ScriptedServer(sequence(Response(cut_upload=True), Response()), ignore_expect=True) as server:
+        use(settings(server), main)
+        assert "expect" in server.requests[-1].headers
+        assert server.open_connections == 0
+    gc.collect()
+
+
+def test_early_reply_leaves_nothing(tmp_path: Path) -> None:
+    """A server that answers before it has read the body, and then reads no more, holds nothing open."""
+    clip = make_clip(tmp_path, LARGE)
+    stopped = threading.Event()
+
+    def answer_early(connection: socket.socket, _number: int) -> None:
+        read_head(connection)
+        connection.sendall(COMPLETION)
+        stopped.wait()
+
+    with raw_server(answer_early) as url:
+        assert replied(settings(url), about(clip)).text == "fine"
+        stopped.set()
+    gc.collect()
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    """256 requests with clips are in flight at the same time, and each gets its own reply."""
+    clip = make_clip(tmp_path, 10_000)
+
+    def echo(seen: Seen, _attempt: int) -> Response:
+        return Response(text=json.dumps(seen.payload["messages"][-1]["content"]), delay=1.0)
+
+    async def main(chat: ChatEndpoint) -> list[Reply | Failure]:
+        return await asyncio.gather(*[chat.ask([*about(clip), *about_number(n)]) for n in range(256)])
+
+    with ScriptedServer(echo) as server:
+        replies = use(settings(server), main)
+    assert [reply.text for reply in replies if isinstance(reply, Reply)] == [
+        f'"question {number}"' for number in range(256)
+    ]
+    assert server.max_in_flight["scripted-model"] == 256
