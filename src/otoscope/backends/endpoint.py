@@ -1,0 +1,114 @@
+"""A model behind an OpenAI-compatible endpoint: clip and question -> answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from otoscope.chat_api import AudioData, ChatEndpoint
+from otoscope.config import PromptSettings
+from otoscope.parsing import AnswerFilter, thinking_unclosed
+from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
+
+_MIME = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_NORMAL_ENDS = frozenset({"stop", "eos", "end_turn"})
+
+
+class EndpointBackend:
+    """Asks a model for answers. May be asked for many at once."""
+
+    def __init__(self, endpoint: ChatEndpoint, prompt: PromptSettings) -> None:
+        self._endpoint = endpoint
+        self._prompt = prompt
+        self._filter = AnswerFilter.parse(prompt.answer_filter)
+
+    async def answer(
+        self,
+        sample: Sample,
+        clip: AudioClip,
+        *,
+        earlier: Sequence[Reply] = (),
+        keep: Callable[[Failure], None],
+    ) -> Answer | Failure:
+        """Ask about one clip; a blank answer is asked for once more, then taken as it is.
+
+        ``earlier`` and ``keep`` as for :meth:`otoscope.judge.Judge.verdict`. Raises ``EndpointError`` when
+        the endpoint refuses every request.
+        """
+        if self._prompt.audio_part == "file_url" and clip.converted is not None:
+            return Failure(
+                FailureKind.REJECTED,
+                f"{clip.path}: file_url sends the file's own path, but {clip.changed[0]} is needed first",
+            )
+        replies = list(earlier)
+        while True:
+            if replies:
+                read = self._read(replies)
+                if read is not None:
+                    return read
+                if len(replies) > len(earlier):
+                    keep(Failure(FailureKind.ASKED_AGAIN, "the answer was blank", 1, tuple(replies)))
+            asked = await self._endpoint.ask(self.messages(sample, clip))
+            if isinstance(asked, Failure):
+                return Failure(asked.kind, asked.message, asked.attempts, tuple(replies), asked.file)
+            replies.append(asked)
+
+    def messages(self, sample: Sample, clip: AudioClip) -> list[dict[str, Any]]:
+        """Return the chat messages: audio part, then the question through the template."""
+        question = self._prompt.template.replace("{question}", sample.question)
+        parts = [_audio_part(self._prompt.audio_part, clip), {"type": "text", "text": question}]
+        if self._prompt.part_order == "text-first":
+            parts.reverse()
+        messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
+        if self._prompt.system is not None:
+            messages.insert(0, {"role": "system", "content": self._prompt.system})
+        return messages
+
+    def _read(self, replies: Sequence[Reply]) -> Answer | Failure | None:
+        """Return what the last reply amounts to; ``None`` when it is blank for the first time."""
+        last = replies[-1]
+        raw, finish = last.text or "", last.finish_reason
+        cut = finish == "length"
+
+        def failure(kind: FailureKind, message: str) -> Failure:
+            return Failure(kind, f"{message} (finish_reason {finish!r})", last.attempts, tuple(replies))
+
+        if not raw.strip():
+            if finish == "content_filter":
+                return failure(FailureKind.CONTENT_FILTER, "a content filter blocked the answer")
+            if cut and (last.reasoning or "").strip():
+                return failure(FailureKind.CUT_WHILE_THINKING, "the token limit was reached while thinking")
+            ended_otherwise = finish is not None and finish not in _NORMAL_ENDS
+            if ended_otherwise or (finish is None and last.text is None):
+                return failure(FailureKind.NO_ANSWER, "the reply holds no text")
+            if len(replies) == 1:
+                return None
+        text = self._filter.apply(raw)
+        if cut and self._filter.spec == "strip-thinking" and thinking_unclosed(raw):
+            return failure(FailureKind.CUT_WHILE_THINKING, "the token limit was reached while thinking")
+        if raw.strip() and not text.strip():
+            kind = FailureKind.CUT_WHILE_THINKING if cut else FailureKind.BLANK_AFTER_FILTER
+            return failure(kind, f"nothing is left after the answer filter {self._filter.spec!r}")
+        return Answer(
+            raw_text=raw,
+            text=text,
+            reasoning=last.reasoning,
+            filter=self._filter.spec,
+            audio_part=self._prompt.audio_part,
+            replies=tuple(replies),
+        )
+
+
+def _audio_part(form: str, clip: AudioClip) -> Mapping[str, Any]:
+    data_uri = f"data:{_MIME[clip.format]};base64,"
+    match form:
+        case "audio_url":
+            return {"type": "audio_url", "audio_url": {"url": AudioData(clip, data_uri)}}
+        case "data_uri":
+            audio = {"data": AudioData(clip, data_uri), "format": clip.format}
+            return {"type": "input_audio", "input_audio": audio}
+        case "file_url":
+            return {"type": "audio_url", "audio_url": {"url": Path(clip.path).absolute().as_uri()}}
+        case _:
+            return {"type": "input_audio", "input_audio": {"data": AudioData(clip), "format": clip.format}}
