@@ -1,0 +1,1 @@
+"""Reporters: what shows a summary, one file each."""

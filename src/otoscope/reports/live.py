@@ -1,0 +1,315 @@
+"""Progress while a run goes on: drawn in place on a terminal, a plain line now and then anywhere else.
+
+An event only counts. What is shown is worked out when it is shown: by a thread a few times a second on a
+terminal, and on the rare lines of a log.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from otoscope.records import Answered, Event, Failure, Judged, Notice, RunStarted, tokens_used
+from otoscope.reports.text import Cleaner, short_count
+
+REDRAWS_PER_SECOND = 4
+LINE_EVERY = 10.0
+"""Seconds between two lines of a log."""
+STEP_LINE_EVERY = 1.0
+"""Seconds between two lines of a log where the run has gone on by a tenth in between."""
+RECENT = 60.0
+"""Seconds over which the rates are measured."""
+
+_SHOWN_KINDS = 3
+_MESSAGE_CHARACTERS = 500
+_UNKNOWN = "-"
+
+
+class LiveDisplay:
+    """Shows a run's events. Enter it around the run, and call it with each event.
+
+    ``interactive`` ``True`` draws in place if the console can, ``False`` prints lines, and ``None`` draws
+    only on what really is a terminal, whatever the environment says of colours. ``clock`` returns seconds.
+
+    Notices are printed at once, above what is drawn. Of each kind of failure the first message is told,
+    the others are counted. Leaving gives the terminal back as it was, whatever was raised. Text from models,
+    judges and data is shown without its control characters and never read as markup.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        interactive: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console
+        self._clock = clock
+        wanted = _is_terminal(console.file) if interactive is None else interactive
+        self._interactive = wanted and console.is_interactive
+        self._live: Live | None = None
+        self._progress: _Progress | None = None
+        self._kinds_told: set[str] = set()
+        self._last_line = 0.0
+        self._last_step = 0
+
+    def __enter__(self) -> LiveDisplay:  # noqa: PYI034 (Self needs Python 3.11)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        elif self._progress is not None:
+            how = "finished" if error_type is None else "stopped"
+            self._print(f"{how}: {self._progress.line(self._clock(), over=True)}")
+        self._progress = None
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case Notice(message):
+                self._print(message)
+            case RunStarted():
+                self._start(event)
+            case Answered(_, result) | Judged(_, _, result):
+                if self._progress is None:
+                    return
+                self._progress.add(event)
+                if isinstance(result, Failure) and result.kind.value not in self._kinds_told:
+                    self._kinds_told.add(result.kind.value)
+                    self._print(f"first {result.kind.value}: {result.message}")
+                if not self._interactive:
+                    self._maybe_print_line(self._progress)
+
+    def _start(self, event: RunStarted) -> None:
+        now = self._clock()
+        self._progress = progress = _Progress.of(event, now)
+        self._last_line, self._last_step = now, progress.tenths
+        self._print(_plan(event))
+        if self._interactive:
+            self._live = Live(
+                console=self._console,
+                get_renderable=lambda: _drawn(progress, self._clock()),
+                refresh_per_second=REDRAWS_PER_SECOND,
+                # Only what would land on this screen: a redirected stream keeps its own lines.
+                redirect_stdout=_is_terminal(sys.stdout),
+                redirect_stderr=_is_terminal(sys.stderr),
+            )
+            self._live.start(refresh=True)
+
+    def _maybe_print_line(self, progress: _Progress) -> None:
+        now = self._clock()
+        since = now - self._last_line
+        if since < STEP_LINE_EVERY or (since < LINE_EVERY and progress.tenths <= self._last_step):
+            return
+        self._last_line, self._last_step = now, progress.tenths
+        self._print(progress.line(now))
+
+    def _print(self, message: str) -> None:
+        text = Text(_cut(Cleaner(self._console.encoding)(message)))
+        # A log keeps one line for one message; on a screen, a display below needs lines that are known.
+        if self._interactive:
+            self._console.print(text, overflow="fold")
+        else:
+            self._console.print(text, soft_wrap=True)
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What one endpoint has to do; ``ended`` are those of this session, failed ones included."""
+
+    total: int
+    before: int
+    marks: deque[tuple[float, int]]
+    ended: int = 0
+    tokens: int = 0
+
+    @property
+    def done(self) -> int:
+        return self.before + self.ended
+
+    @property
+    def left(self) -> int:
+        return max(0, self.total - self.done)
+
+    def rate(self, now: float) -> float | None:
+        """Return how many ended per second of late, or ``None`` while that is not known."""
+        if now > self.marks[-1][0]:
+            self.marks.append((now, self.ended))
+        while len(self.marks) > 2 and self.marks[1][0] <= now - RECENT:
+            self.marks.popleft()
+        since, ended = self.marks[0]
+        return (self.ended - ended) / (now - since) if now - since >= 1 and self.ended > ended else None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where the run is."""
+
+    answers: _Queue
+    verdicts: _Queue
+    judged: bool
+    """Whether this run has a judge."""
+    orders: int
+    started_at: float
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, event: RunStarted, now: float) -> _Progress:
+        answers, verdicts = (
+            _Queue(done + owed, done, deque([(now, 0)]))
+            for done, owed in (
+                (event.answers_done, event.answers_owed),
+                (event.verdicts_done, event.verdicts_owed),
+            )
+        )
+        return cls(answers, verdicts, verdicts.total > 0, event.orders, now)
+
+    @property
+    def tenths(self) -> int:
+        """How many tenths of everything have ended."""
+        total = self.answers.total + self.verdicts.total
+        return 10 * (self.answers.done + self.verdicts.done) // total if total else 10
+
+    def add(self, event: Answered | Judged) -> None:
+        result = event.result
+        queue = self.answers if isinstance(event, Answered) else self.verdicts
+        queue.ended += 1
+        queue.tokens += tokens_used(result.replies)
+        if isinstance(result, Failure):
+            self.failures[result.kind.value] += 1
+            if isinstance(event, Answered):
+                self.verdicts.total = max(self.verdicts.done, self.verdicts.total - self.orders)
+
+    def queues(self) -> list[tuple[str, _Queue]]:
+        """Return the queues to show, with what to call what has ended there."""
+        shown = [("answered", self.answers)]
+        if self.judged:
+            shown.append(("judged", self.verdicts))
+        return shown
+
+    def line(self, now: float, *, over: bool = False) -> str:
+        """Return everything in one line; once it is ``over`` there is no time left to tell."""
+        parts = [
+            f"{name} {queue.done:,}/{queue.total:,}{_before(queue)}, {_per_minute(queue.rate(now))}"
+            for name, queue in self.queues()
+        ]
+        return "; ".join([*parts, self.times_and_tokens(now, over=over), *self.failed()])
+
+    def times_and_tokens(self, now: float, *, over: bool = False) -> str:
+        """Return the time that passed, the time left, and the tokens used in this session."""
+        left = "" if over else f", {self.time_left(now)} left"
+        parts = [f"{_duration(now - self.started_at)} passed{left}"]
+        tokens = [
+            f"{role} {short_count(queue.tokens)}"
+            for role, queue in (("model", self.answers), ("judge", self.verdicts))
+            if queue.tokens
+        ]
+        if tokens:
+            parts.append(f"tokens: {', '.join(tokens)}")
+        return "; ".join(parts)
+
+    def time_left(self, now: float) -> str:
+        """Return how long the slower queue needs at its rate of late."""
+        needed = 0.0
+        for _, queue in self.queues():
+            if not queue.left:
+                continue
+            rate = queue.rate(now)
+            if rate is None:
+                return _UNKNOWN
+            needed = max(needed, queue.left / rate)
+        return _duration(needed)
+
+    def failed(self) -> list[str]:
+        """Return the commonest kinds of failure with their counts, as one text, or nothing."""
+        # A copy: the thread that draws must not walk over what an event may be adding to.
+        kinds = self.failures.copy().most_common()
+        shown = [f"{kind} {count:,}" for kind, count in kinds[:_SHOWN_KINDS]]
+        if others := sum(count for _, count in kinds[_SHOWN_KINDS:]):
+            shown.append(f"others {others:,}")
+        return [f"failed: {', '.join(shown)}"] if shown else []
+
+
+# --- drawing ----------------------------------------------------------------------------------------------
+
+
+def _drawn(progress: _Progress, now: float) -> RenderableType:
+    bars = Table.grid(padding=(0, 1), expand=True)
+    bars.add_column(no_wrap=True, overflow="crop")
+    bars.add_column(ratio=1)
+    for _ in range(2):
+        bars.add_column(justify="right", no_wrap=True, overflow="crop")
+    for name, queue in progress.queues():
+        bars.add_row(
+            name,
+            ProgressBar(
+                total=max(1, queue.total),
+                completed=queue.done if queue.total else 1,
+                style="dim",
+                complete_style="cyan",
+                finished_style="cyan",
+            ),
+            f"{queue.done:,}/{queue.total:,}{_before(queue)}",
+            _per_minute(queue.rate(now)),
+        )
+    below = [progress.times_and_tokens(now), *progress.failed()]
+    return Group(bars, *(Text(line, overflow="fold") for line in below))
+
+
+def _plan(event: RunStarted) -> str:
+    plan = f"{event.samples:,} samples: {event.answers_owed:,} to answer"
+    if event.answers_done:
+        plan += f" ({event.answers_done:,} done before)"
+    if event.verdicts_done or event.verdicts_owed:
+        plan += f", {event.verdicts_owed:,} verdicts to get"
+        if event.verdicts_done:
+            plan += f" ({event.verdicts_done:,} done before)"
+    else:
+        plan += ", none to judge"
+    return f"{plan}; run {event.run_path}"
+
+
+def _before(queue: _Queue) -> str:
+    return f" ({queue.before:,} before)" if queue.before else ""
+
+
+def _per_minute(rate: float | None) -> str:
+    if rate is None:
+        return f"{_UNKNOWN}/min"
+    minute = 60 * rate
+    return f"{minute:,.0f}/min" if minute >= 10 else f"{minute:.1f}/min"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + " ..."
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()

@@ -1,0 +1,24 @@
+"""How texts and counts are written for people, in every report."""
+
+from __future__ import annotations
+
+
+class Cleaner:
+    """Makes foreign text fit to be printed: one line, no control characters, nothing a terminal lacks."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+
+    def __call__(self, text: str) -> str:
+        """Return the text as it may be printed."""
+        printable = "".join(character if character.isprintable() else " " for character in str(text))
+        encoded = " ".join(printable.split()).encode(self._encoding, "backslashreplace")
+        return encoded.decode(self._encoding)
+
+
+def short_count(count: int) -> str:
+    """Return a count in three digits: 987, 12.3k, 1.24M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 0.9995 * size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
