@@ -1,0 +1,7 @@
+"""``python -m otoscope``."""
+
+import sys
+
+from otoscope.cli import main
+
+sys.exit(main())

@@ -1,0 +1,422 @@
+"""The command line: arguments -> settings -> evaluate, judge or report; and the exit codes.
+
+A subcommand's modules are imported where it is dispatched, so that ``--help`` and errors in flags cost
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otoscope._version import __version__
+from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
+from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS, TaskConfig, parse_limit, parse_object
+from otoscope.errors import ConfigError, OtoscopeError, RunInterruptedError
+
+if TYPE_CHECKING:
+    from otoscope.config import Settings
+    from otoscope.pipeline import Stop
+    from otoscope.records import Event
+    from otoscope.runs import Run
+
+EXIT_INCOMPLETE = 1
+"""The run finished, but its coverage is under ``--min-coverage``."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; an ``OtoscopeError`` is shown as its message alone."""
+    args = _parser().parse_args(argv)
+    command = _Command(args, os.environ)
+    try:
+        match args.command:
+            case "eval":
+                return command.eval()
+            case "judge":
+                return command.judge()
+            case _:
+                return command.report()
+    except OtoscopeError as error:
+        what = "stopped" if isinstance(error, RunInterruptedError) else "error"
+        _complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
+        command.say_how_to_resume()
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; what it was for is done.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+class _Command:
+    """One command being carried out; remembers what a person needs to go on with it."""
+
+    def __init__(self, args: argparse.Namespace, environ: Mapping[str, str]) -> None:
+        self._args = args
+        self._environ = environ
+        self._run_path: Path | None = None
+
+    def eval(self) -> int:
+        from otoscope.evaluate import dry_run, evaluate, settings_for
+        from otoscope.reports.plan import render_dry_run, render_settings
+
+        settings = settings_for(_task_config(self._args), self._environ)
+        if self._args.dry_run:
+            render_dry_run(dry_run(settings), _console())
+            return 0
+        render_settings(settings, _console(stderr=True))
+        run = self._with_display(lambda on_event, stop: evaluate(settings, on_event=on_event, stop=stop))
+        return self._finish(run, settings)
+
+    def judge(self) -> int:
+        from otoscope.evaluate import judge_run, settings_for
+        from otoscope.reports.plan import render_settings
+
+        settings = settings_for(_judge_config(self._args), self._environ)
+        render_settings(settings, _console(stderr=True))
+        run = self._with_display(lambda on_event, stop: judge_run(settings, on_event=on_event, stop=stop))
+        return self._finish(run, settings)
+
+    def report(self) -> int:
+        from otoscope.runs import load_run
+
+        for path in self._args.runs:
+            self._show(load_run(path))
+        return 0
+
+    def say_how_to_resume(self) -> None:
+        """Print the command that goes on with this run, where there is one to go on with."""
+        if self._run_path is not None:
+            _complain(f"What was done is stored. Resume with:\n  {self._resuming()}")
+
+    def _resuming(self, *more: str) -> str:
+        """Return the command that goes on with this run, and what it has to be given again."""
+        path = str(self._run_path)
+        words = ["judge", path] if self._args.command == "judge" else ["eval", "--use-cache", path]
+        words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
+        given = [flag for flag in _SECRET_FLAGS if getattr(self._args, _name(flag), None)]
+        again = f"   (and give {', '.join(given)} again: keys are not stored)" if given else ""
+        return f"{shlex.join(['otoscope', *words, *more])}{again}"
+
+    def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[Run]]) -> Run:
+        from otoscope.reports.live import LiveDisplay
+
+        with LiveDisplay(_console(stderr=True)) as display:
+
+            def on_event(event: Event) -> None:
+                self._run_path = getattr(event, "run_path", self._run_path)
+                display(event)
+
+            return asyncio.run(_interruptible(partial(work, on_event)))
+
+    def _finish(self, run: Run, settings: Settings) -> int:
+        self._show(run)
+        counts = run.summary.counts
+        unscored = counts["failed"] + counts["pending"]
+        lacking = counts["failed"] if settings.judge is None else unscored
+        if lacking > (1 - settings.run.min_coverage) * counts["expected"] + 1e-9:
+            _complain(
+                f"otoscope: {lacking} of {counts['expected']} samples have no score: coverage is under "
+                f"--min-coverage {settings.run.min_coverage:g}"
+            )
+            again = ["--retry-failed", "all"] if counts["failed"] else []
+            _complain(f"Try those again with:\n  {self._resuming(*again)}")
+            return EXIT_INCOMPLETE
+        return 0
+
+    def _show(self, run: Run) -> None:
+        if self._args.format == "json":
+            print(json.dumps(run.summary.to_json(), indent=1, allow_nan=False))
+            return
+        from otoscope.reports.terminal import render
+
+        render(run.summary, _console(), run_path=run.path)
+
+
+async def _interruptible(work: Callable[[Stop], Awaitable[Run]]) -> Run:
+    """Await the work; Ctrl-C and SIGTERM ask it to stop, a second one to stop at once."""
+    from otoscope.pipeline import Stop
+
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    for number, terminated in ((signal.SIGINT, False), (signal.SIGTERM, True)):
+        ask = partial(stop.request, terminated=terminated)
+        try:
+            loop.add_signal_handler(number, ask)
+        except NotImplementedError:  # Windows: its event loop takes no signals
+            signal.signal(number, lambda *_, ask=ask: loop.call_soon_threadsafe(ask))
+    return await work(stop)
+
+
+# --- arguments -> TaskConfig ------------------------------------------------------------------------------
+
+_SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
+
+
+def _task_config(args: argparse.Namespace) -> TaskConfig:
+    generation = _object(args.generation_config, "--generation-config")
+    if args.timeout is not None:
+        generation = _with(generation or {}, ("timeout",), args.timeout, "--timeout")
+    dataset_args = _object(args.dataset_args, "--dataset-args") or {}
+    for keys, value, flag in (
+        (("local_path",), args.data, "--data"),
+        (("extra_params", "tasks"), _words(args.tasks), "--tasks"),
+        (("extra_params", "do_swap"), False if args.no_swap else None, "--no-swap"),
+    ):
+        if value is not None:
+            dataset_args = _with(dataset_args, (BENCHMARK, *keys), value, flag)
+    return TaskConfig(
+        model=args.model,
+        api_url=args.api_url,
+        api_key=args.api_key,
+        model_revision=args.model_revision,
+        datasets=_words(args.datasets),
+        dataset_args=dataset_args or None,
+        judge_model_args=_judge_args(args),
+        generation_config=generation,
+        extra_body=_object(args.extra_body, "--extra-body"),
+        extra_headers=_object(args.extra_headers, "--extra-headers"),
+        stream=args.stream or None,
+        eval_batch_size=args.eval_batch_size,
+        judge_batch_size=args.judge_batch_size,
+        limit=None if args.limit is None else parse_limit(args.limit),
+        shuffle=args.shuffle or None,
+        seed=args.seed,
+        protocol=args.protocol,
+        system_prompt=args.system_prompt,
+        part_order=args.part_order,
+        audio_part=args.audio_part,
+        answer_filter=args.answer_filter,
+        no_judge=args.no_judge or None,
+        judge_blank=args.judge_blank or None,
+        work_dir=args.work_dir,
+        run_dir=args.run_dir,
+        use_cache=args.use_cache,
+        label=args.label,
+        tags=_tags(args.tag),
+        min_coverage=args.min_coverage,
+        retry_failed=_words(args.retry_failed),
+        allow_changed=_words(args.allow_changed),
+        take_over=args.take_over or None,
+    )
+
+
+def _judge_config(args: argparse.Namespace) -> TaskConfig:
+    return TaskConfig(
+        use_cache=str(args.run),
+        judge_model_args=_judge_args(args),
+        judge_batch_size=args.judge_batch_size,
+        protocol=args.protocol,
+        dataset_args=_with({}, (BENCHMARK, "extra_params", "do_swap"), False, "") if args.no_swap else None,
+        judge_blank=args.judge_blank or None,
+        min_coverage=args.min_coverage,
+        retry_failed=_words(args.retry_failed),
+        allow_changed=_words(args.allow_changed),
+        take_over=args.take_over or None,
+    )
+
+
+def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:
+    given = _object(args.judge_model_args, "--judge-model-args") or {}
+    for key, value, flag in (
+        ("model_id", args.judge_model, "--judge-model"),
+        ("api_url", args.judge_api_url, "--judge-api-url"),
+        ("api_key", args.judge_api_key, "--judge-api-key"),
+        ("revision", args.judge_revision, "--judge-revision"),
+    ):
+        if value is not None:
+            given = _with(given, (key,), value, flag)
+    return given or None
+
+
+def _with(given: Mapping[str, Any], keys: Sequence[str], value: Any, flag: str) -> dict[str, Any]:
+    """Return ``given`` with a value set deep inside. Raises ``ConfigError`` where it says otherwise."""
+    first, *rest = keys
+    below = given.get(first)
+    if not rest:
+        if below is not None and below != value:
+            raise ConfigError(f"{flag} {value!r} contradicts {first!r}: {below!r} in the JSON flag; give one")
+        return {**given, first: value}
+    if not isinstance(below, Mapping | None):
+        raise ConfigError(f"{first!r} must be an object, not {below!r}")
+    return {**given, first: _with(below or {}, rest, value, flag)}
+
+
+def _name(flag: str) -> str:
+    return flag.strip("-").replace("-", "_")
+
+
+def _object(text: str | None, flag: str) -> dict[str, Any] | None:
+    return None if text is None else parse_object(text, flag)
+
+
+def _words(text: str | Sequence[str] | None) -> list[str] | None:
+    if not text:
+        return None
+    texts = [text] if isinstance(text, str) else text
+    return [word.strip() for piece in texts for word in piece.split(",") if word.strip()]
+
+
+def _tags(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    tags: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--tag {pair!r}: must have the form name=value")
+        tags[name] = value
+    return tags or None
+
+
+# --- the flags --------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="otoscope",
+        description="Evaluate large audio-language models on AIR-Bench Chat.",
+        epilog="Exit codes: 0 done; 1 done, but coverage under --min-coverage; 2 usage; 3 data; 4 model "
+        "endpoint; 5 judge endpoint; 6 run directory; 130 interrupted; 143 terminated.",
+    )
+    parser.add_argument("--version", action="version", version=f"otoscope {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    evaluate = commands.add_parser(
+        "eval",
+        help="answer and judge: evaluate a model",
+        description="Evaluate a model: every clip is answered, every answer judged in both orders.",
+        epilog="Resume: the same command with the same --run-dir, or 'otoscope eval --use-cache RUN', which "
+        "takes everything else from the run.",
+    )
+    _add_model_flags(evaluate)
+    _add_data_flags(evaluate)
+    _add_judge_flags(evaluate)
+    _add_run_flags(evaluate)
+
+    judge = commands.add_parser(
+        "judge",
+        help="judge the stored answers of a run made with --no-judge",
+        description="Judge a run's stored answers in place. Needs neither the data set nor the model.",
+    )
+    judge.add_argument("run", type=Path, metavar="RUN")
+    _add_judge_flags(judge)
+    _add_continue_flags(judge)
+
+    report = commands.add_parser(
+        "report", help="show the numbers of stored runs", description="Show the numbers of stored runs."
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    _add_format_flag(report)
+    return parser
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the model")
+    group.add_argument("--model", metavar="NAME", help="the model's name at its server")
+    group.add_argument(
+        "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
+    )
+    group.add_argument("--api-key", metavar="KEY", help="its key (or OTOSCOPE_API_KEY)")
+    group.add_argument("--model-revision", metavar="TEXT", help="which weights: the identity beside the name")
+    group.add_argument(
+        "--eval-type",
+        choices=("openai_api", "service", "server"),
+        help=argparse.SUPPRESS,  # what other tools' commands carry; every model here is a service
+    )
+    group.add_argument(
+        "--generation-config",
+        metavar="JSON|K=V,...",
+        help="replaces or adds to temperature=0,max_tokens=2048; {} sends nothing; also timeout, retries, "
+        "retry_interval",
+    )
+    group.add_argument("--timeout", type=float, metavar="S", help="seconds for one attempt (default 600)")
+    group.add_argument("--extra-body", metavar="JSON", help="fields that only your server knows")
+    group.add_argument("--extra-headers", metavar="JSON", help="additional HTTP headers")
+    group.add_argument("--stream", action="store_true", help="ask for streamed replies")
+    group.add_argument(
+        "--audio-part", choices=AUDIO_PARTS, help="wire form of the clip (default input_audio)"
+    )
+    group.add_argument("--part-order", choices=PART_ORDERS, help="default audio-first, the benchmark's")
+    group.add_argument("--system-prompt", metavar="TEXT", help="not the benchmark's; the report says so")
+    group.add_argument(
+        "--answer-filter",
+        metavar="RULE",
+        help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged",
+    )
+    group.add_argument("--eval-batch-size", type=int, metavar="N", help="requests in flight (default 16)")
+
+
+def _add_data_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the data")
+    group.add_argument("--datasets", nargs="+", metavar="NAME", help=f"only {BENCHMARK}")
+    group.add_argument("--data", metavar="PATH", help="the folder that contains Chat/ (or OTOSCOPE_DATA)")
+    group.add_argument("--tasks", metavar="A,B", help=f"of {', '.join(TASKS)}; or {', '.join(TASK_GROUPS)}")
+    group.add_argument("--limit", metavar="N", help="first N of each task, or a fraction of each such as 0.1")
+    group.add_argument("--shuffle", action="store_true", help="shuffle each task before the limit")
+    group.add_argument("--seed", type=int, metavar="N", help="of the shuffle (default 42)")
+    group.add_argument("--dataset-args", metavar="JSON", help=f'{{"{BENCHMARK}": {{"local_path": ...}}}}')
+
+
+def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the judge")
+    group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}")
+    group.add_argument("--judge-api-url", metavar="URL", help="or OTOSCOPE_JUDGE_API_URL, or OPENAI_BASE_URL")
+    group.add_argument("--judge-api-key", metavar="KEY", help="or OTOSCOPE_JUDGE_API_KEY, or OPENAI_API_KEY")
+    group.add_argument("--judge-revision", metavar="TEXT", help="which weights or snapshot")
+    group.add_argument("--judge-model-args", metavar="JSON", help='{"model_id": ..., "api_url": ...}')
+    group.add_argument(
+        "--judge-batch-size",
+        "--judge-worker-num",
+        type=int,
+        metavar="N",
+        help="requests in flight (default 16)",
+    )
+    group.add_argument("--protocol", choices=PROTOCOLS, help="how the judge is asked (default: default)")
+    group.add_argument("--no-swap", action="store_true", help="one order only: half the cost, position bias")
+    group.add_argument("--judge-blank", action="store_true", help="judge even when many answers are blank")
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the run")
+    group.add_argument("--work-dir", metavar="DIR", help="where new runs are made (default outputs)")
+    group.add_argument("--run-dir", metavar="DIR", help="make the run here, or continue it")
+    group.add_argument("--use-cache", metavar="RUN", help="continue this run")
+    group.add_argument("--no-judge", action="store_true", help="only answer; judge later")
+    group.add_argument("--dry-run", action="store_true", help="show what would be done; send nothing")
+    group.add_argument("--label", metavar="TEXT", help="the run's name in tables")
+    group.add_argument("--tag", action="append", metavar="K=V", help="may be given several times")
+    _add_continue_flags(parser)
+
+
+def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("going on")
+    group.add_argument("--min-coverage", type=float, metavar="F", help="exit 1 under it (default 0.99)")
+    group.add_argument("--retry-failed", action="append", metavar="all|KIND", help="failures to try again")
+    group.add_argument(
+        "--allow-changed", action="append", metavar="FIELD", help="model.api_url, judge.api_url"
+    )
+    group.add_argument("--take-over", action="store_true", help="take the run from another process")
+    _add_format_flag(parser)
+
+
+def _add_format_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=("terminal", "json"), default="terminal", help="of the report (default terminal)"
+    )
+
+
+def _console(*, stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr)

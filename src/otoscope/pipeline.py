@@ -1,0 +1,376 @@
+"""Owed samples -> answers -> verdicts -> store: bounded, overlapping, and stoppable at any moment.
+
+An answer is on disk before its verdicts are queued, and the queue holds no text: a slow judge costs no
+memory and never holds up the model. The first sample goes alone, answer and verdicts, so that a wrong key,
+model name or wire form is one clear error and not sixteen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from otoscope import audio
+from otoscope.dataset import outside_root
+from otoscope.errors import EndpointError, Role, RunInterruptedError
+from otoscope.judge import Judge
+from otoscope.lock import RENEW_SECONDS, RunLock
+from otoscope.records import (
+    Answer,
+    Answered,
+    AudioClip,
+    Event,
+    Failure,
+    FailureKind,
+    Judged,
+    Notice,
+    Order,
+    Reply,
+    Sample,
+    Verdict,
+)
+from otoscope.store import EMPTY_ANSWER, Plan, RunStore
+
+GRACE = 8.0
+"""Seconds that calls in flight get to end when the run stops: they are paid for."""
+SYNC_INTERVAL = 0.2
+FIRST_TRIES = 3
+"""Samples that may fail in a row, each alone, before an endpoint that served none is given up."""
+BLANK_WINDOW, BLANK_LIMIT = 100, 5
+"""More than 5 blank answers among the first 100: something is wrong with the server, not with the model."""
+
+_NOT_SENT = frozenset({FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT})
+_SERVED = frozenset(
+    {
+        FailureKind.UNPARSEABLE,
+        FailureKind.CUT_OFF,
+        FailureKind.CONTENT_FILTER,
+        FailureKind.CONTEXT_TOO_SMALL,
+        FailureKind.NO_ANSWER,
+        FailureKind.BLANK_AFTER_FILTER,
+        FailureKind.CUT_WHILE_THINKING,
+    }
+)
+"""Failures that a working endpoint gives: they say nothing about key, model name or wire form."""
+
+
+class Backend(Protocol):
+    """Whatever turns a clip and a question into an answer."""
+
+    async def answer(
+        self, sample: Sample, clip: AudioClip, *, earlier: Sequence[Reply], keep: Callable[[Failure], None]
+    ) -> Answer | Failure:
+        """Return the answer or why there is none; ``keep`` a reply that did not serve before the next."""
+
+
+class Stop:
+    """A request to stop, as a signal makes it. The second one does not wait for calls in flight."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.at_once = False
+        self.terminated = False
+
+    def request(self, *, terminated: bool = False) -> None:
+        """Ask to stop; ``terminated`` tells SIGTERM from Ctrl-C."""
+        self.at_once = self.requested.is_set()
+        self.terminated = self.terminated or terminated
+        self.requested.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many calls may be in flight at each endpoint."""
+
+    answers: int
+    verdicts: int
+
+
+class Pipeline:
+    """One run's work. ``judge`` ``None`` only answers; ``backend`` ``None`` only judges."""
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        lock: RunLock,
+        root: Path,
+        backend: Backend | None,
+        judge: Judge | None,
+        orders: Sequence[Order],
+        slots: Slots,
+        judge_blank: bool,
+        on_event: Callable[[Event], None],
+        stop: Stop,
+    ) -> None:
+        self._store = store
+        self._lock = lock
+        self._root = root
+        self._backend = backend
+        self._judge = judge
+        self._orders = orders if judge is not None else ()
+        self._slots = slots
+        self._judge_blank = judge_blank
+        self._on_event = on_event
+        self._stop = stop
+        self._to_answer: deque[Sample] = deque()
+        self._to_judge: asyncio.Queue[tuple[Sample, Order] | None] = asyncio.Queue()
+        self._held: list[Sample] = []
+        """Blank answers whose judging waits until it is known that they are exceptions."""
+        self._answered = 0
+        self._blank = 0
+        self._trouble: BaseException | None = None
+
+    async def run(self, plan: Plan) -> None:
+        """Do all that is owed. Raises what stopped it, after calls in flight had their time to end."""
+        self._answered, self._blank = plan.answers_done, plan.blank
+        if self._answered <= BLANK_WINDOW or not plan.verdicts_done:
+            self._check_blank(max(BLANK_LIMIT, plan.answers_done * BLANK_LIMIT // BLANK_WINDOW))
+        self._to_answer.extend(plan.answers)
+        owed = deque(plan.verdicts)
+        house = asyncio.ensure_future(self._keep_house())
+        try:
+            await self._until_stopped([asyncio.ensure_future(self._first(owed))], house)
+            if self._trouble is None:
+                for item in owed:
+                    self._to_judge.put_nowait(item)
+                await self._until_stopped(self._workers(), house)
+        finally:
+            house.cancel()
+            await asyncio.gather(house, return_exceptions=True)
+        if self._trouble is not None:
+            raise self._trouble
+
+    # --- the first sample ---------------------------------------------------------------------------------
+
+    async def _first(self, owed: deque[tuple[Sample, Order]]) -> None:
+        """Send samples one by one until both endpoints have served one; what fails before that is withheld.
+
+        A failure that the endpoint's set-up caused must not be stored as a sample's own: once the set-up is
+        mended, the sample is owed as if nothing had been.
+        """
+        withheld: list[Callable[[], object]] = []
+        failed: list[tuple[Role, Failure]] = []
+        while (self._to_answer or owed) and not self._stopping:
+            unproven = await self._one_alone(owed, withheld)
+            if unproven is None:
+                break
+            if unproven[1].kind not in _NOT_SENT:
+                failed.append(unproven)
+            if len(failed) == FIRST_TRIES:
+                role, failure = failed[-1]
+                raise EndpointError(
+                    role,
+                    f"the first {FIRST_TRIES} requests to the {role} all failed, the last one with "
+                    f"{failure.kind.value}: {failure.message}. No other was sent; nothing is lost: put it "
+                    "right, then resume the run",
+                )
+        for store_it in withheld:
+            store_it()
+
+    async def _one_alone(
+        self, owed: deque[tuple[Sample, Order]], withheld: list[Callable[[], object]]
+    ) -> tuple[Role, Failure] | None:
+        """Take one sample through; return the failure that leaves an endpoint unproven, or ``None``."""
+        if self._to_answer:
+            sample = self._to_answer.popleft()
+            clip, answer = await self._ask_model(sample)
+            if isinstance(answer, Failure):
+                if answer.kind in _SERVED:
+                    self._store_answer(sample, clip, answer)
+                    return None
+                withheld.append(partial(self._store_answer, sample, clip, answer))
+                return "model", answer
+            if not self._store_answer(sample, clip, answer):
+                return None  # blank: not judged before it is known to be an exception
+            orders: Sequence[Order] = self._orders
+        else:
+            sample = owed[0][0]
+            orders = [order for other, order in owed if other is sample]
+            for _ in orders:
+                owed.popleft()
+        verdicts = await asyncio.gather(*(self._ask_judge(sample, order) for order in orders))
+        unproven: Failure | None = None
+        for order, (digest, verdict) in zip(orders, verdicts, strict=True):
+            if isinstance(verdict, Failure) and verdict.kind not in _SERVED:
+                unproven = verdict
+                withheld.append(partial(self._store_verdict, sample, order, digest, verdict))
+            else:
+                self._store_verdict(sample, order, digest, verdict)
+        return None if unproven is None else ("judge", unproven)
+
+    # --- everything else ----------------------------------------------------------------------------------
+
+    def _workers(self) -> list[asyncio.Future[Any]]:
+        answering = [
+            asyncio.ensure_future(self._answer_worker())
+            for _ in range(min(self._slots.answers, len(self._to_answer)))
+        ]
+        judging = [
+            asyncio.ensure_future(self._judge_worker())
+            for _ in range(self._slots.verdicts if self._judge is not None else 0)
+        ]
+        return [*answering, *judging, asyncio.ensure_future(self._close_queue(answering, len(judging)))]
+
+    async def _answer_worker(self) -> None:
+        while self._to_answer and not self._stopping:
+            sample = self._to_answer.popleft()
+            clip, result = await self._ask_model(sample)
+            if self._store_answer(sample, clip, result):
+                self._queue(sample)
+
+    async def _judge_worker(self) -> None:
+        while (item := await self._to_judge.get()) is not None and not self._stopping:
+            sample, order = item
+            digest, result = await self._ask_judge(sample, order)
+            self._store_verdict(sample, order, digest, result)
+
+    async def _close_queue(self, answering: Iterable[asyncio.Future[Any]], judges: int) -> None:
+        """Once nothing more will be answered, let the judge workers end with the queue."""
+        await asyncio.gather(*answering)
+        self._release_held()
+        for _ in range(judges):
+            self._to_judge.put_nowait(None)
+
+    async def _ask_model(self, sample: Sample) -> tuple[AudioClip | None, Answer | Failure]:
+        if self._backend is None:
+            raise RuntimeError("an answer is owed, but there is no backend")
+        clip = await asyncio.to_thread(self._load_clip, sample)
+        if isinstance(clip, Failure):
+            return None, clip
+        result = await self._backend.answer(
+            sample,
+            clip,
+            earlier=self._store.interim_replies(sample),
+            keep=lambda failure: self._store.append_answer(sample, clip, failure),
+        )
+        return clip, result
+
+    def _load_clip(self, sample: Sample) -> AudioClip | Failure:
+        return outside_root(sample, self._root) or audio.load(sample.audio_path)
+
+    def _store_answer(self, sample: Sample, clip: AudioClip | None, result: Answer | Failure) -> bool:
+        """Store an answer and return whether it is to be judged now."""
+        self._store.append_answer(sample, clip, result)
+        self._on_event(Answered(sample.key, result))
+        self._answered += 1
+        ready = isinstance(result, Answer)
+        if isinstance(result, Answer) and result.blank:
+            self._blank += 1
+            if self._answered <= BLANK_WINDOW:
+                self._check_blank(BLANK_LIMIT)
+                if not self._judge_blank:
+                    self._held.append(sample)
+                    ready = False
+        if self._answered >= BLANK_WINDOW:
+            self._release_held()
+        return ready
+
+    async def _ask_judge(self, sample: Sample, order: Order) -> tuple[str, Verdict | Failure]:
+        if self._judge is None:
+            raise RuntimeError("a verdict is owed, but there is no judge")
+        judge_id = self._judge.judge_id
+        text, digest = self._store.answer_text(sample)
+        result = await self._judge.verdict(
+            sample,
+            text,
+            digest,
+            order,
+            earlier=self._store.interim_replies(sample, (order, judge_id, digest)),
+            keep=lambda failure: self._store.append_verdict(sample, order, judge_id, digest, failure),
+        )
+        return digest, result
+
+    def _store_verdict(self, sample: Sample, order: Order, digest: str, result: Verdict | Failure) -> None:
+        if self._judge is not None:
+            self._store.append_verdict(sample, order, self._judge.judge_id, digest, result)
+            self._on_event(Judged(sample.key, order, result))
+
+    def _queue(self, sample: Sample) -> None:
+        # Next to each other, so that a server's prefix cache serves the second.
+        for order in self._orders:
+            self._to_judge.put_nowait((sample, order))
+
+    def _release_held(self) -> None:
+        for sample in self._held:
+            self._queue(sample)
+        self._held.clear()
+
+    def _check_blank(self, limit: int) -> None:
+        if self._blank > limit and not self._judge_blank and self._judge is not None:
+            raise EndpointError(
+                "model",
+                f"{self._blank} of the first {self._answered} answers are blank. Is the server's chat "
+                "template the model's own, and does it get the audio? They are stored and not judged yet. "
+                f"Once it is mended, resume with --retry-failed {EMPTY_ANSWER}; to judge them as they are, "
+                "with --judge-blank",
+            )
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    @property
+    def _stopping(self) -> bool:
+        return self._trouble is not None or self._stop.requested.is_set()
+
+    async def _until_stopped(self, work: Sequence[asyncio.Future[Any]], house: asyncio.Future[Any]) -> None:
+        """Wait for the work to end. Once something stops the run, give calls in flight a last while.
+
+        The first trouble is left in ``self._trouble``, and none of the work is left running.
+        """
+        loop = asyncio.get_running_loop()
+        pending = set(work)
+        stop = asyncio.ensure_future(self._stop.requested.wait())
+        deadline: float | None = None
+        try:
+            while pending and (deadline is None or loop.time() < deadline):
+                others = {task for task in (stop, house) if not task.done()}
+                timeout = None if deadline is None else min(0.1, deadline - loop.time())
+                done, _ = await asyncio.wait(
+                    pending | others, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                pending -= done
+                for task in done - {stop}:
+                    self._note(task)
+                if self._stopping and deadline is None:
+                    deadline = loop.time() + GRACE
+                    self._wake_judges()
+                    if pending and self._may_wait:
+                        self._on_event(Notice(f"stopping: calls in flight get {GRACE:.0f} s to end"))
+                if self._stopping and not self._may_wait:
+                    deadline = loop.time()
+        finally:
+            for task in (stop, *pending):
+                task.cancel()
+            await asyncio.gather(stop, *pending, return_exceptions=True)
+        if self._trouble is None and self._stop.requested.is_set():
+            self._trouble = RunInterruptedError("stopped", terminated=self._stop.terminated)
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether what is in flight can still be stored, and nobody is in a hurry."""
+        by_plan = self._trouble is None or isinstance(self._trouble, EndpointError)
+        return by_plan and not self._stop.at_once
+
+    def _note(self, task: asyncio.Future[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and self._trouble is None:
+            self._trouble = error
+
+    def _wake_judges(self) -> None:
+        for _ in range(self._slots.verdicts):
+            self._to_judge.put_nowait(None)
+
+    async def _keep_house(self) -> None:
+        """Force lines to the disk soon after they were written, and keep the lock ours."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while True:
+            await asyncio.sleep(SYNC_INTERVAL)
+            await asyncio.to_thread(self._store.sync)
+            if loop.time() - renewed >= RENEW_SECONDS:
+                await asyncio.to_thread(self._lock.renew)
+                renewed = loop.time()

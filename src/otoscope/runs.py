@@ -1,0 +1,80 @@
+"""A stored run, read back and summed up: a pure function of its run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otoscope.config import Settings
+from otoscope.records import Failure, Json, Order, Outcome, Sample
+from otoscope.scoring import Summary, result_line, summarise
+from otoscope.store import RunStore, sample_to_line
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stored run: where it lies, and its numbers."""
+
+    path: Path
+    summary: Summary
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield everything known of each sample, one at a time, read from the run directory."""
+        with RunStore.open(self.path) as store:
+            yield from store.outcomes(store.samples(), store.manifest.get("judge_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a run would do. Nothing was sent and nothing written."""
+
+    settings: Settings
+    samples: Mapping[str, int]
+    """Number of samples of each task."""
+    task_sizes: Mapping[str, int]
+    seconds: float
+    audio_bytes: int
+    unusable: Sequence[tuple[str, Failure]]
+    """Key and trouble of each sample whose clip cannot be sent."""
+
+    @property
+    def answers(self) -> int:
+        """Number of calls to the model, without retries."""
+        return sum(self.samples.values()) - len(self.unusable)
+
+    @property
+    def verdicts(self) -> int:
+        """Number of calls to the judge, without asking again."""
+        judge = self.settings.judge
+        return 0 if judge is None else self.answers * len(Order.judged(swap=judge.swap))
+
+
+def load_run(path: Path) -> Run:
+    """Read a run and sum it up. Raises ``RunDirectoryError``."""
+    with RunStore.open(path) as store:
+        return Run(path, summary_of(store, store.samples()))
+
+
+def judged_orders(manifest: Mapping[str, Any]) -> tuple[Order, ...]:
+    """Return the orders that a run judges, by its manifest."""
+    judge = (manifest.get("fingerprint") or {}).get("judge") or {}
+    return Order.judged(swap=judge.get("do_swap", True))
+
+
+def summary_of(store: RunStore, samples: Iterable[Sample]) -> Summary:
+    """Sum up an opened run over these samples."""
+    return summarise(
+        store.outcomes(samples, store.manifest.get("judge_id")),
+        orders=judged_orders(store.manifest),
+        manifest=store.manifest,
+        skipped_lines=store.skipped_lines,
+    )
+
+
+def joined_lines(store: RunStore, samples: Iterable[Sample]) -> Iterator[Json]:
+    """Yield the lines of ``samples.jsonl``: what each sample is, and how it ended."""
+    orders = judged_orders(store.manifest)
+    for outcome in store.outcomes(samples, store.manifest.get("judge_id")):
+        yield {**sample_to_line(outcome.sample), **result_line(outcome, orders)}

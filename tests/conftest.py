@@ -1,0 +1,35 @@
+"""Options and fixtures that every test module shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes golden files anew."""
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/ anew")
+
+
+class Golden:
+    """Compares bytes with a stored file, or stores them where that was asked for."""
+
+    def __init__(self, *, update: bool) -> None:
+        self._update = update
+
+    def check(self, name: str, content: bytes) -> None:
+        """Assert that ``content`` is what ``tests/golden/name`` holds."""
+        path = GOLDEN / name
+        if self._update:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        assert content == path.read_bytes(), f"{name} differs; if that is meant: pytest --update-golden"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Give the golden files."""
+    return Golden(update=request.config.getoption("--update-golden"))

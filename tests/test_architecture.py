@@ -1,0 +1,127 @@
+"""The layout shows the architecture: imports go one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "otoscope"
+
+LAYERS: dict[str, int] = {
+    "_version": 0,
+    "records": 0,
+    "errors": 0,
+    "benchmark": 1,
+    "config": 1,
+    "parsing": 1,
+    "lock": 1,
+    "dataset": 2,
+    "audio": 2,
+    "chat_api": 2,
+    "store": 2,
+    "scoring": 2,
+    "backends": 3,
+    "judge": 3,
+    "runs": 3,
+    "prompts": 3,
+    "demo": 3,
+    "pipeline": 4,
+    "reports": 4,
+    "evaluate": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+"""A module may import from lower layers only. ``benchmark`` is what ``config`` is written in."""
+
+ALLOWED = {("config", "benchmark")}
+"""Neighbours in a layer that may import each other, each with the reason above."""
+
+HIDDEN_IMPORTS = {"cli", "evaluate", "__init__"}
+"""Where an import may stand inside a function: where a subcommand or a backend is chosen."""
+
+
+def modules() -> list[Path]:
+    """Return every module of the package."""
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    """Return the name under which a module stands in the table."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every part of the package that a module imports, with the statement."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "otoscope":
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("otoscope."):
+            yield str(node.module).split(".")[1], node
+        elif isinstance(node, ast.Import):
+            yield from ((a.name.split(".")[1], node) for a in node.names if a.name.startswith("otoscope."))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_from_lower_layers_only(path: Path) -> None:
+    """No module imports from its own layer or a higher one, save within its own package."""
+    own = part(path)
+    if own == "__init__":
+        return
+    for other, node in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        if other in (own, "__version__") or (own, other) in ALLOWED:
+            continue
+        assert LAYERS[other] < LAYERS[own], f"{path.name}:{getattr(node, 'lineno', 0)} imports {other}"
+
+
+def test_every_module_has_a_layer() -> None:
+    """A new module has to be given its place in the table."""
+    assert {part(path) for path in modules()} - {"__init__"} == set(LAYERS) - {"demo"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_stand_at_the_top(path: Path) -> None:
+    """An import inside a function is found only where a subcommand or a backend is chosen."""
+    if part(path) in HIDDEN_IMPORTS:
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    inside = [n for f in functions for n in ast.walk(f) if isinstance(n, (ast.Import, ast.ImportFrom))]
+    assert not inside
+
+
+def test_the_environment_is_read_in_one_place_only() -> None:
+    """Variables' names stand in config alone; where the process starts, its environment is passed on."""
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        if part(path) != "config":
+            assert "environ.get" not in text, path
+            assert "getenv" not in text, path
+        if part(path) not in ("cli", "evaluate"):
+            assert "os.environ" not in text, path
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        (
+            "import otoscope",
+            "torch modelscope numpy jinja2 rich aiohttp soundfile asyncio argparse otoscope.config",
+        ),
+        ("from otoscope.cli import _parser; _parser()", "numpy rich aiohttp soundfile otoscope.evaluate"),
+        (
+            "from otoscope import load_run",
+            "aiohttp soundfile numpy otoscope.judge otoscope.pipeline otoscope.backends",
+        ),
+        ("import otoscope.reports.terminal", "aiohttp soundfile numpy otoscope.judge otoscope.pipeline"),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_used(statement: str, absent: str) -> None:
+    """Importing the package, building the parser and reading a run load none of the heavy modules."""
+    code = f"import sys; {statement}; print(*(m for m in {absent.split()!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
