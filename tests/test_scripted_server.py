@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests import scripted_server
 from tests.scripted_server import (
     CHAT_PATH,
