@@ -17,6 +17,7 @@ from otoscope.chat_api import AudioData, ChatEndpoint
 from otoscope.config import EndpointSettings, TaskConfig, resolve
 from otoscope.records import AudioClip, Failure, Reply
 from tests.scripted_server import ScriptedServer
+from tests.support import model_endpoint
 
 KEY = "sk-test-0123456789"
 QUESTION: list[dict[str, Any]] = [{"role": "user", "content": "What is heard?"}]
@@ -41,7 +42,7 @@ def settings(
     url = server if isinstance(server, str) else server.url
     given = {"model": "scripted-model", "api_url": url, "api_key": KEY, "no_judge": True, **config}
     data = {"air_bench_chat": {"local_path": "."}}
-    resolved = resolve(TaskConfig(**given, dataset_args=data), environ={}).model
+    resolved = model_endpoint(resolve(TaskConfig(**given, dataset_args=data), environ={}))
     return dataclasses.replace(
         resolved,
         role="judge" if role == "judge" else "model",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, TASKS
-from otoscope.config import TaskConfig
+from otoscope.config import EndpointSettings, Settings, TaskConfig
 
 REPOSITORY = Path(__file__).parent.parent
 DEMO = REPOSITORY / "src" / "otoscope" / "demo"
@@ -127,3 +127,16 @@ def otoscope(
 def lines(path: Path) -> list[dict[str, Any]]:
     """Read a JSON Lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def model_endpoint(settings: Settings) -> EndpointSettings:
+    """Return the settings of the model's endpoint."""
+    assert isinstance(settings.model, EndpointSettings)
+    return settings.model
+
+
+def judge_endpoint(settings: Settings) -> EndpointSettings:
+    """Return the settings of the judge's endpoint."""
+    assert settings.judge is not None
+    assert isinstance(settings.judge.endpoint, EndpointSettings)
+    return settings.judge.endpoint

@@ -20,17 +20,23 @@ LAYERS: dict[str, int] = {
     "config": 1,
     "parsing": 1,
     "lock": 1,
+    "weights": 1,
+    "expectation": 1,
     "dataset": 2,
     "audio": 2,
+    "llm": 2,
+    "gguf": 2,
     "chat_api": 2,
     "store": 2,
     "scoring": 2,
     "backends": 3,
     "judge": 3,
+    "embedded": 3,
     "runs": 3,
     "prompts": 3,
     "demo": 3,
     "pipeline": 4,
+    "opening": 4,
     "reports": 4,
     "evaluate": 5,
     "cli": 6,
@@ -41,8 +47,8 @@ LAYERS: dict[str, int] = {
 ALLOWED = {("config", "benchmark")}
 """Neighbours in a layer that may import each other, each with the reason above."""
 
-HIDDEN_IMPORTS = {"cli", "evaluate", "__init__"}
-"""Where an import may stand inside a function: where a subcommand or a backend is chosen."""
+HIDDEN_IMPORTS = {"cli", "evaluate", "embedded", "__init__"}
+"""Where an import may stand inside a function: where a subcommand, backend or runtime is chosen."""
 
 
 def modules() -> list[Path]:

@@ -129,8 +129,61 @@ def test_low_coverage_exits_1_with_the_reasons(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "1 of 8 samples have no score" in done.stderr
         assert "missing_audio" in done.stdout
+        assert "Put the clips right (missing_audio" in done.stderr
+        assert "--retry-failed" not in done.stderr
         low = otoscope(*flags(server.url, data, "--run-dir", str(tmp_path / "run"), "--min-coverage", "0.5"))
         assert low.returncode == 0
+
+
+def test_a_dry_run_of_a_run_says_what_is_left(tmp_path: Path) -> None:
+    """Before a resume one can ask what it will cost, without a key; a refusal shows here, too."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        run = ["--run-dir", str(tmp_path / "run")]
+        assert otoscope(*flags(server.url, data, *run)).returncode == 0
+        done = otoscope("eval", "--use-cache", str(tmp_path / "run"), "--dry-run")
+        assert done.returncode == 0, done.stderr
+        assert "0 to the model, 0 to the judge" in done.stdout
+        assert "8 answers and 16 verdicts" in done.stdout
+        other = otoscope(*flags(server.url, data, *run, "--dry-run", "--answer-filter", "none"))
+        assert other.returncode == 6
+        assert "prompt.answer_filter" in other.stderr
+
+
+def test_a_whole_command_may_name_the_run_it_continues(tmp_path: Path) -> None:
+    """With --use-cache and a model, what is not given is the run's, but the selection is the command's."""
+    data = write_data(tmp_path / "data", each=2)
+    with ScriptedServer() as server:
+        run = str(tmp_path / "run")
+        assert otoscope(*flags(server.url, data, "--run-dir", run, "--limit", "1")).returncode == 0
+        more = otoscope(
+            "eval", "--model", "scripted-model", "--use-cache", run, "--tasks", "speech_QA",
+            environ={"OTOSCOPE_JUDGE_API_KEY": "k"},
+        )  # fmt: skip
+        assert more.returncode == 0, more.stderr
+    assert summary(tmp_path / "run")["counts"]["scored"] == 2
+    assert "7 more samples of this run are answered" in more.stdout
+
+
+def test_a_mistyped_url_does_not_lock_an_empty_run(tmp_path: Path) -> None:
+    """What no answer depends on yet may be corrected without --allow-changed."""
+    data = write_data(tmp_path / "data", each=1)
+    run = ["--run-dir", str(tmp_path / "run")]
+    with ScriptedServer() as server:
+        wrong = otoscope(*flags(server.url.replace("/v1", "/v2"), data, *run))
+        assert wrong.returncode == 4
+        right = otoscope(*flags(server.url, data, *run))
+        assert right.returncode == 0, right.stderr
+
+
+def test_several_runs_as_json_are_one_list(tmp_path: Path) -> None:
+    """What is printed for machines is one JSON document, however many runs it tells of."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        done = otoscope(*flags(server.url, data, "--run-dir", str(tmp_path / "run"), "--format", "json"))
+    assert json.loads(done.stdout)["counts"]["scored"] == 8
+    both = otoscope("report", str(tmp_path / "run"), str(tmp_path / "run"), "--format", "json")
+    assert len(json.loads(both.stdout)) == 2
 
 
 BAD_USE: list[tuple[list[str], int, str]] = [
@@ -143,6 +196,8 @@ BAD_USE: list[tuple[list[str], int, str]] = [
     (["eval", "--answer-filter", "after:"], 2, "after:TEXT"),
     (["eval", "--retry-failed", "timeot"], 2, "did you mean 'timeout'"),
     (["eval", "--datasets", "mmlu"], 2, "air_bench_chat"),
+    (["eval", "--judge-mdoel", "x"], 2, "did you mean '--judge-model'"),
+    (["eval", "--audio-part", "mp3"], 2, "otoscope eval --help"),
     (["eval", "--data", "/no/such/folder"], 3, "Chat_meta.json"),
     (["eval", "--use-cache", "/no/such/run"], 6, "not a run"),
     (["report", "/no/such/run"], 6, "not a run"),
@@ -349,3 +404,4 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     os.close(writing)
     _, complaint = process.communicate(timeout=30)
     assert b"Traceback" not in complaint
+    assert process.returncode == 0

@@ -26,6 +26,7 @@ from otoscope.config import (
     resolve,
 )
 from otoscope.errors import ConfigError
+from tests.support import judge_endpoint, model_endpoint
 
 MODEL_URL = "http://model.test:8000/v1"
 JUDGE_URL = "https://judge.test/v1"
@@ -89,7 +90,11 @@ def test_what_a_user_leaves_out_is_the_benchmark_s() -> None:
     assert settings.prompt.is_the_benchmarks
     assert (settings.prompt.audio_part, settings.prompt.answer_filter) == ("input_audio", "strip-thinking")
     assert dict(settings.model.parameters) == {"temperature": 0, "max_tokens": 2048}
-    assert (settings.model.attempt_timeout, settings.model.total_timeout, settings.model.tries) == (
+    assert (
+        model_endpoint(settings).attempt_timeout,
+        model_endpoint(settings).total_timeout,
+        model_endpoint(settings).tries,
+    ) == (
         600,
         1800,
         6,
@@ -97,9 +102,9 @@ def test_what_a_user_leaves_out_is_the_benchmark_s() -> None:
     assert settings.model.concurrency == 16
     assert settings.judge is not None
     assert settings.judge.endpoint.name == "gpt-4-0125-preview"
-    assert settings.judge.endpoint.url == "https://api.openai.com/v1/chat/completions"
+    assert judge_endpoint(settings).url == "https://api.openai.com/v1/chat/completions"
     assert dict(settings.judge.endpoint.parameters) == {"temperature": 0, "max_tokens": 1024}
-    assert settings.judge.endpoint.attempt_timeout == 180
+    assert judge_endpoint(settings).attempt_timeout == 180
     assert (settings.judge.protocol, settings.judge.swap) == ("default", True)
     assert settings.run.work_dir == Path("outputs")
     assert (settings.run.path, settings.run.min_coverage) == (None, 0.99)
@@ -116,10 +121,10 @@ def test_flags_stand_above_the_environment() -> None:
     }
     taken = resolve(TaskConfig(model="m"), environ)
     assert taken.judge is not None
-    assert taken.model.shown_url == "http://env-model.test/v1"
-    assert taken.model.authorization == "Bearer env-model-key"
-    assert taken.judge.endpoint.shown_url == "http://env-judge.test/v1"
-    assert taken.judge.endpoint.authorization == "Bearer env-judge-key"
+    assert model_endpoint(taken).shown_url == "http://env-model.test/v1"
+    assert model_endpoint(taken).authorization == "Bearer env-model-key"
+    assert judge_endpoint(taken).shown_url == "http://env-judge.test/v1"
+    assert judge_endpoint(taken).authorization == "Bearer env-judge-key"
     assert taken.selection.root == Path("/env-data")
     assert settled(environ) == settled()
 
@@ -134,8 +139,8 @@ def test_otoscope_s_own_variables_stand_above_openai_s() -> None:
     ):
         settings = settled(environ, judge_model_args=None)
         assert settings.judge is not None
-        assert settings.judge.endpoint.shown_url == url
-        assert settings.judge.endpoint.authorization == f"Bearer {key}"
+        assert judge_endpoint(settings).shown_url == url
+        assert judge_endpoint(settings).authorization == f"Bearer {key}"
 
 
 def test_the_model_never_uses_what_is_the_judge_s() -> None:
@@ -147,7 +152,7 @@ def test_the_model_never_uses_what_is_the_judge_s() -> None:
         "OTOSCOPE_JUDGE_API_KEY": "judge-key",
     }
     assert "--api-url" in refused(environ, api_url=None)
-    assert settled(environ, api_key=None).model.authorization is None
+    assert model_endpoint(settled(environ, api_key=None)).authorization is None
 
 
 def test_the_judge_never_uses_what_is_the_model_s() -> None:
@@ -156,7 +161,7 @@ def test_the_judge_never_uses_what_is_the_model_s() -> None:
     assert "no key for the judge" in refused(environ, judge_model_args=None)
     settings = settled(environ, judge_model_args={"api_key": "judge-key"})
     assert settings.judge is not None
-    assert settings.judge.endpoint.shown_url == "https://api.openai.com/v1"
+    assert judge_endpoint(settings).shown_url == "https://api.openai.com/v1"
 
 
 def test_a_missing_judge_key_lists_the_ways() -> None:
@@ -172,7 +177,7 @@ def test_a_judge_s_key_may_be_a_header(name: str) -> None:
     """A header that servers read the key from takes the place of the key."""
     settings = settled(judge_model_args={"extra_headers": {name: "k"}})
     assert settings.judge is not None
-    assert settings.judge.endpoint.authorization is None
+    assert judge_endpoint(settings).authorization is None
 
 
 def test_missing_necessities_name_their_flags() -> None:
@@ -185,8 +190,8 @@ def test_missing_necessities_name_their_flags() -> None:
 def test_white_space_around_keys_and_urls_is_dropped() -> None:
     """A key or URL read from a file with its line break works."""
     settings = settled({"OTOSCOPE_API_KEY": "k\n"}, api_key=None, api_url=f" {MODEL_URL}\n")
-    assert settings.model.authorization == "Bearer k"
-    assert settings.model.shown_url == MODEL_URL
+    assert model_endpoint(settings).authorization == "Bearer k"
+    assert model_endpoint(settings).shown_url == MODEL_URL
 
 
 def test_a_key_with_a_line_break_is_refused_without_being_shown() -> None:
@@ -427,7 +432,7 @@ def test_settings_are_cut_off_from_what_they_were_made_of() -> None:
     body = {"x": [1]}
     settings = settled(extra_body=body)
     body["x"].append(2)
-    assert dict(settings.model.extra_body) == {"x": [1]}
+    assert dict(model_endpoint(settings).extra_body) == {"x": [1]}
 
 
 # --- what is sent ----------------------------------------------------------------------------------------
@@ -480,18 +485,18 @@ def test_call_settings_inside_generation_config() -> None:
         **judge(generation_config=call),
     )
     assert settings.judge is not None
-    for endpoint in (settings.model, settings.judge.endpoint):
+    for endpoint in (model_endpoint(settings), judge_endpoint(settings)):
         assert not set(endpoint.parameters) & set(call)
         assert (endpoint.attempt_timeout, endpoint.tries, endpoint.retry_interval) == (7, 1, 0.5)
         assert endpoint.stream
-    assert dict(settings.model.extra_body) == {"a": 1, "b": 2}
-    assert dict(settings.model.extra_headers) == {"X-A": "1", "X-N": "5", "X-B": "2"}
-    assert not settled(generation_config=call, stream=False).model.stream
+    assert dict(model_endpoint(settings).extra_body) == {"a": 1, "b": 2}
+    assert dict(model_endpoint(settings).extra_headers) == {"X-A": "1", "X-N": "5", "X-B": "2"}
+    assert not model_endpoint(settled(generation_config=call, stream=False)).stream
 
 
 def test_a_long_timeout_is_not_cut_by_the_total() -> None:
     """An attempt that may take an hour has an hour."""
-    assert settled(generation_config={"timeout": 3600}).model.total_timeout == 3600
+    assert model_endpoint(settled(generation_config={"timeout": 3600})).total_timeout == 3600
 
 
 def test_nulls_mean_the_default() -> None:
@@ -583,7 +588,7 @@ def test_an_empty_intersection_is_refused() -> None:
 )
 def test_the_forms_of_a_url(url: str, address: str, shown: str) -> None:
     """All usual forms of a URL lead to the same address; what is shown of it holds no secret."""
-    model = settled(api_url=url).model
+    model = model_endpoint(settled(api_url=url))
     assert model.url == address
     assert model.shown_url == display_url(url) == display_url(shown) == shown
 
@@ -603,11 +608,13 @@ def test_secret_query_values_are_hidden(name: str) -> None:
 def test_credentials_in_a_url_become_basic_authorization(url: str, pair: bytes) -> None:
     """User and password, decoded, are sent as Basic; only an explicit key goes before."""
     basic = "Basic " + base64.b64encode(pair).decode()
-    assert settled({"OTOSCOPE_API_KEY": "k"}, api_url=url, api_key=None).model.authorization == basic
-    assert settled(api_url=url, api_key="k").model.authorization == "Bearer k"
+    assert (
+        model_endpoint(settled({"OTOSCOPE_API_KEY": "k"}, api_url=url, api_key=None)).authorization == basic
+    )
+    assert model_endpoint(settled(api_url=url, api_key="k")).authorization == "Bearer k"
     settings = settled({"OPENAI_API_KEY": "k"}, judge_model_args={"api_url": url})
     assert settings.judge is not None
-    assert settings.judge.endpoint.authorization == basic
+    assert judge_endpoint(settings).authorization == basic
 
 
 @pytest.mark.parametrize(
@@ -777,7 +784,7 @@ def test_what_is_given_again_lies_over_what_was_stored() -> None:
     assert again.selection.limit == 5
     assert again.selection.root == Path("/data")
     assert dict(again.model.parameters) == {"temperature": 0.5, "max_tokens": 2048}
-    assert again.model.attempt_timeout == 9
+    assert model_endpoint(again).attempt_timeout == 9
     assert again.judge is not None
     assert not again.judge.swap
     assert dict(resolve(TaskConfig(generation_config={}).over(stored), KEYS).model.parameters) == {}
@@ -789,8 +796,8 @@ def test_another_judge_does_not_inherit_the_revision() -> None:
     for name, revision in (("other", None), ("j", "r1")):
         again = resolve(TaskConfig(judge_model_args={"model_id": name}).over(stored), KEYS)
         assert again.judge is not None
-        assert again.judge.endpoint.revision == revision
-        assert again.judge.endpoint.shown_url == JUDGE_URL
+        assert judge_endpoint(again).revision == revision
+        assert judge_endpoint(again).shown_url == JUDGE_URL
 
 
 def test_the_environment_stands_above_what_was_stored() -> None:
@@ -803,14 +810,14 @@ def test_the_environment_stands_above_what_was_stored() -> None:
     }
     again = resolve(TaskConfig().over(stored), environ | KEYS)
     assert again.judge is not None
-    assert again.model.shown_url == "http://new-model.test/v1"
-    assert again.judge.endpoint.shown_url == "http://new-judge.test/v1"
+    assert model_endpoint(again).shown_url == "http://new-model.test/v1"
+    assert judge_endpoint(again).shown_url == "http://new-judge.test/v1"
     assert again.selection.root == Path("/new-data")
     flags = TaskConfig(api_url=MODEL_URL, judge_model_args={"api_url": JUDGE_URL}, **data()).over(stored)
     assert resolve(flags, environ | KEYS).stored == stored
     kept = resolve(TaskConfig().over(stored), {"OPENAI_BASE_URL": "http://openai.test/v1"} | KEYS)
     assert kept.judge is not None
-    assert kept.judge.endpoint.shown_url == JUDGE_URL
+    assert judge_endpoint(kept).shown_url == JUDGE_URL
 
 
 def test_unknown_stored_settings_are_ignored() -> None:
@@ -824,7 +831,7 @@ def test_a_judge_named_beside_no_judge_is_stored() -> None:
     settings = settled(no_judge=True, **judge(generation_config={"temperature": 0.3}))
     later = resolve(TaskConfig().over(settings.stored), KEYS)
     assert later.judge is not None
-    assert (later.judge.endpoint.name, later.judge.endpoint.shown_url) == ("j", JUDGE_URL)
+    assert (judge_endpoint(later).name, judge_endpoint(later).shown_url) == ("j", JUDGE_URL)
     assert later.judge.endpoint.parameters["temperature"] == 0.3
 
 

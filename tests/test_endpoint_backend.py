@@ -14,7 +14,7 @@ from otoscope.chat_api import ChatEndpoint
 from otoscope.config import resolve
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
 from tests.scripted_server import Response, Script, ScriptedServer, sequence
-from tests.support import config, write_wav
+from tests.support import config, model_endpoint, write_wav
 
 SAMPLE = Sample(
     task="speech_QA",
@@ -41,7 +41,7 @@ def ask(
 
     async def run(url: str) -> Answer | Failure:
         resolved = resolve(config(url, tmp_path, **settings), {})
-        async with ChatEndpoint(resolved.model, lambda _: None) as endpoint:
+        async with ChatEndpoint(model_endpoint(resolved), lambda _: None) as endpoint:
             backend = EndpointBackend(endpoint, resolved.prompt)
             return await backend.answer(SAMPLE, clip, earlier=earlier, keep=kept.append)
 
@@ -91,7 +91,7 @@ def test_every_wire_form_carries_the_same_clip(tmp_path: Path, form: str) -> Non
 
     async def run(url: str) -> None:
         resolved = resolve(config(url, tmp_path, audio_part=form), {})
-        async with ChatEndpoint(resolved.model, lambda _: None) as endpoint:
+        async with ChatEndpoint(model_endpoint(resolved), lambda _: None) as endpoint:
             await EndpointBackend(endpoint, resolved.prompt).answer(SAMPLE, loaded, keep=lambda _: None)
 
     with ScriptedServer() as server:

@@ -619,7 +619,7 @@ def test_failures_keep_their_message_for_people(tmp_path: Path) -> None:
     failed: Sequence[dict[str, Any]] = [
         line for line in lines(run.path / "samples.jsonl") if line["status"] == "failed"
     ]
-    assert [(line["failure"], line["failed_at"]) for line in failed] == [("missing_audio", "answer")]
+    assert [(line["failure"], line["failure_stage"]) for line in failed] == [("missing_audio", "answer")]
     assert "clip_0.wav" in failed[0]["failure_message"]
     outcome = next(o for o in run.outcomes() if isinstance(o.answer, Failure))
     assert isinstance(outcome.answer, Failure)

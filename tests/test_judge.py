@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otoscope.chat_api import ChatEndpoint
-from otoscope.config import JudgeSettings, resolve
+from otoscope.config import EndpointSettings, JudgeSettings, resolve
 from otoscope.judge import CORRECTION, PROMPT, PROMPT_SHA256, Judge, judge_identity, render_prompt
 from otoscope.records import Failure, FailureKind, Order, Reply, Sample, Verdict
 from tests.scripted_server import Response, Script, ScriptedServer, sequence
@@ -55,6 +55,7 @@ def ask(
     kept: list[Failure] = []
 
     async def run(settings: JudgeSettings) -> list[Verdict | Failure]:
+        assert isinstance(settings.endpoint, EndpointSettings)
         async with ChatEndpoint(settings.endpoint, lambda _: None) as endpoint:
             judge = Judge(endpoint, settings, "judge-id")
             return [

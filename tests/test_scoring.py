@@ -646,7 +646,7 @@ def test_a_result_line_tells_how_the_sample_ended() -> None:
         "result": "loss",
         "failure": None,
         "failure_message": None,
-        "failed_at": None,
+        "failure_stage": None,
         "answer": "Mom",
         "raw_answer": "<think></think>Mom",
         "finish_reason": "stop",
@@ -660,9 +660,10 @@ def test_a_result_line_tells_how_the_sample_ended() -> None:
         "judge_reply_answer_first": "8 5",
     }
     failed = result_line(judged(UNPARSEABLE, (5, 8)), ORDERS)
-    assert (failed["status"], failed["failure"], failed["failed_at"]) == ("failed", "unparseable", "verdict")
+    assert (failed["status"], failed["failure"]) == ("failed", "unparseable")
+    assert failed["failure_stage"] == "verdict"
     assert (failed["gpt_score"], failed["judge_reply_reference_first"]) == (None, "no")
-    assert result_line(not_answered(BAD_AUDIO), ORDERS)["failed_at"] == "answer"
+    assert result_line(not_answered(BAD_AUDIO), ORDERS)["failure_stage"] == "answer"
 
 
 # --- for any outcomes -------------------------------------------------------------------------------------

@@ -14,12 +14,33 @@ if TYPE_CHECKING:
     from otoscope.config import TaskConfig
     from otoscope.errors import OtoscopeError
     from otoscope.evaluate import run_task
+    from otoscope.records import Answer, Failure, Order, Outcome, Sample, Verdict
     from otoscope.runs import Run, load_run
     from otoscope.scoring import Summary
 
-__all__ = ["OtoscopeError", "Run", "Summary", "TaskConfig", "__version__", "load_run", "run_task"]
+__all__ = [
+    "Answer",
+    "Failure",
+    "Order",
+    "OtoscopeError",
+    "Outcome",
+    "Run",
+    "Sample",
+    "Summary",
+    "TaskConfig",
+    "Verdict",
+    "__version__",
+    "load_run",
+    "run_task",
+]
 
 _HOMES = {
+    "Answer": "otoscope.records",
+    "Failure": "otoscope.records",
+    "Order": "otoscope.records",
+    "Outcome": "otoscope.records",
+    "Sample": "otoscope.records",
+    "Verdict": "otoscope.records",
     "OtoscopeError": "otoscope.errors",
     "Run": "otoscope.runs",
     "Summary": "otoscope.scoring",

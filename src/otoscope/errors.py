@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 Role = Literal["model", "judge"]
@@ -28,6 +29,8 @@ class OtoscopeError(Exception):
     """Anything that stops a run and that a user can do something about."""
 
     exit_code = 2
+    run_path: Path | None = None
+    """The run that was stopped, where there was one: with ``use_cache`` set to it, it goes on."""
 
 
 class ConfigError(OtoscopeError):

@@ -9,29 +9,28 @@ import asyncio
 import contextlib
 import json
 import os
-import re
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from otoscope import audio, dataset
+from otoscope import audio, dataset, embedded
 from otoscope.chat_api import ChatEndpoint
 from otoscope.config import (
-    URL_FIELDS,
+    EmbeddedSettings,
     EndpointSettings,
     Settings,
     TaskConfig,
-    changed_fields,
-    fingerprint,
     resolve,
+    without_selection,
 )
 from otoscope.dataset import Dataset
-from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
-from otoscope.judge import PROMPT_SHA256, Judge, judge_identity
+from otoscope.errors import ConfigError, RunDirectoryError, RunInterruptedError, did_you_mean
+from otoscope.judge import Judge, JudgeModel
+from otoscope.llm import EmbeddedJudge
 from otoscope.lock import RunLock
-from otoscope.parsing import PARSER_VERSION, AnswerFilter
+from otoscope.opening import opened, peek
+from otoscope.parsing import AnswerFilter
 from otoscope.pipeline import Backend, Pipeline, Slots, Stop
 from otoscope.records import Event, Failure, FailureKind, Json, Notice, RunStarted, Sample
 from otoscope.runs import DryRun, Run, joined_lines, judged_orders, summary_of
@@ -70,19 +69,24 @@ def run_task(
 
 
 def settings_for(task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Resolve settings; where a run is continued and no model is named, the run's own are the base.
+    """Resolve settings; where a run is continued, its own are the base for what is not given.
+
+    A whole command, which names a model, chooses its samples itself: tasks, limit and shuffle are not taken
+    over. With ``run_dir`` and a model nothing is: a requeued job's command means what it says.
 
     Raises ``ConfigError``, and ``RunDirectoryError`` when the run to continue cannot be read.
     """
     config = task_cfg if isinstance(task_cfg, TaskConfig) else TaskConfig.from_mapping(task_cfg)
     path = Path(config.use_cache or config.run_dir or "")
     if config.use_cache and not RunStore.exists(path):
+        there = f"it holds no {MANIFEST}" if path.exists() else "there is no such folder"
         raise RunDirectoryError(
-            f"{path}: not a run: it holds no {MANIFEST}. Runs lie under outputs/ unless --work-dir says so; "
+            f"{path}: not a run: {there}. Runs lie under outputs/ unless --work-dir says so; "
             "to start one in a folder of your choice, give it with --run-dir"
         )
-    if (config.use_cache or config.run_dir) and not config.model and RunStore.exists(path):
-        config = config.over(read_manifest(path / MANIFEST).get("settings") or {})
+    if (config.use_cache or (config.run_dir and not config.model)) and RunStore.exists(path):
+        stored = read_manifest(path / MANIFEST).get("settings") or {}
+        config = config.over(without_selection(stored) if config.model else stored)
     settings = resolve(config, environ)
     AnswerFilter.parse(settings.prompt.answer_filter)
     _check_kinds(settings.run.retry_failed)
@@ -92,9 +96,11 @@ def settings_for(task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str,
 async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     data = await asyncio.to_thread(dataset.load, settings.selection)
-    with _opened(settings, _about(data, settings)) as (store, lock):
+    models = [settings.model, *_judge_models(settings)]
+    folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, _stoppable(on_event, stop))
+    with opened(settings, _about(data, settings)) as (store, lock):
         plan = _plan(store, data.samples, settings, _clip_changed, _mended(data.root))
-        async with _parts(settings, store, on_event or _ignore) as (backend, judge):
+        async with _parts(settings, store, on_event or _ignore, folders) as (backend, judge):
             pipeline = _pipeline(settings, store, lock, data.root, backend, judge, on_event, stop)
             return await _work(settings, pipeline, plan, store, data.samples, on_event or _ignore)
 
@@ -104,17 +110,22 @@ async def judge_run(settings: Settings, *, on_event: OnEvent | None = None, stop
 
     Raises ``RunDirectoryError`` when another judge has judged the run.
     """
-    with _opened(settings, {}) as (store, lock):
+    models = _judge_models(settings)
+    folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, _stoppable(on_event, stop))
+    with opened(settings, {}) as (store, lock):
         samples = store.samples()
         plan = _plan(store, samples, settings, lambda *_: False, lambda *_: False)
         plan = Plan((), plan.verdicts, plan.answers_done, plan.verdicts_done, plan.blank)
-        async with _parts(settings, store, on_event or _ignore) as (_, judge):
+        async with _parts(settings, store, on_event or _ignore, folders, judge_only=True) as (_, judge):
             pipeline = _pipeline(settings, store, lock, store.path, None, judge, on_event, stop)
             return await _work(settings, pipeline, plan, store, samples, on_event or _ignore)
 
 
 def dry_run(settings: Settings) -> DryRun:
-    """Resolve what a run would do, reading the header of every chosen clip. Raises ``DatasetError``."""
+    """Resolve what a run would do, reading the header of every chosen clip.
+
+    Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
+    """
     data = dataset.load(settings.selection)
     samples: dict[str, int] = {}
     seconds, size = 0.0, 0
@@ -127,64 +138,13 @@ def dry_run(settings: Settings) -> DryRun:
         else:
             seconds += found.seconds
             size += found.size
-    return DryRun(settings, samples, data.task_sizes, seconds, size, unusable)
-
-
-# --- the run directory ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _opened(settings: Settings, about: Json) -> Iterator[tuple[RunStore, RunLock]]:
-    """Create or continue the run, locked for this process; ``about`` is what its manifest says of it."""
-    requested = fingerprint(settings, judge_prompt_sha256=PROMPT_SHA256, parser_version=PARSER_VERSION)
-    path = _run_path(settings)
-    lock = RunLock(path, take_over=settings.run.take_over)
-    with lock:
-        if RunStore.exists(path):
-            store = RunStore.open(path)
-            _continue(store, settings, requested, about)
-        else:
-            store = RunStore.create(path, {**about, "fingerprint": requested})
+    done = (0, 0)
+    store = peek(settings)
+    if store is not None:
         with store:
-            _name_judge(store)
-            store.write_manifest()
-            store.open_for_writing()
-            yield store, lock
-
-
-def _run_path(settings: Settings) -> Path:
-    """Return where the run lives, the folder made. Raises ``RunDirectoryError``."""
-    path = settings.run.path
-    if path is not None and path.is_dir() and not RunStore.exists(path):
-        strangers = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
-        if strangers:
-            raise RunDirectoryError(
-                f"{path}: holds {strangers[0]!r}, but no {MANIFEST}: it is no run. Give a new folder"
-            )
-    try:
-        if path is not None:
-            path.mkdir(parents=True, exist_ok=True)
-            return path
-        return _new_folder(settings.run.work_dir, settings.model.name)
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{error.filename}: cannot be made: {error.strerror}. "
-            "Give another place with --work-dir or --run-dir"
-        ) from None
-
-
-def _new_folder(work_dir: Path, model: str) -> Path:
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rpartition("/")[2]).strip("-.")[:60] or "model"
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
-    number = 1
-    while True:
-        path = work_dir / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
+            plan = _plan(store, data.samples, settings, _clip_changed, _mended(data.root))
+        done = (plan.answers_done, plan.verdicts_done)
+    return DryRun(settings, samples, data.task_sizes, seconds, size, unusable, *done)
 
 
 def _about(data: Dataset, settings: Settings) -> Json:
@@ -209,71 +169,53 @@ def _about(data: Dataset, settings: Settings) -> Json:
     }
 
 
-def _continue(store: RunStore, settings: Settings, requested: Json, about: Json) -> None:
-    """Refuse, by name, a changed setting that affects answers or verdicts; else note what is new."""
-    manifest = store.manifest
-    before = manifest.get("fingerprint") or {}
-    changes = changed_fields(before, requested)
-    refused = {name: change for name, change in changes.items() if name not in settings.run.allow_changed}
-    if refused:
-        raise RunDirectoryError(_refusal(store.path, refused))
-    if changes:
-        manifest.setdefault("allowed_changes", []).extend(
-            {"field": name, "from": old, "to": new} for name, (old, new) in changes.items()
-        )
-    if requested["judge"] is None:
-        requested = {**requested, "judge": before.get("judge")}
-    manifest["fingerprint"] = requested
-    kept = {name: value for name, value in about.items() if value or name not in ("label", "tags")}
-    manifest.update(kept)
-    if not about and settings.judge is not None:
-        stored = manifest.setdefault("settings", {})
-        stored["judge_model_args"] = settings.stored.get("judge_model_args")
-
-
-def _refusal(path: Path, refused: Mapping[str, tuple[Any, Any]]) -> str:
-    lines = [f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in refused.items()]
-    if all(name in URL_FIELDS for name in refused):
-        flags = " ".join(f"--allow-changed {name}" for name in refused)
-        advice = (
-            f"If it is the same model behind another address, go on with the same command and {flags}. "
-            "(With --model-revision or --judge-revision the revision is the identity, and the URL is free)"
-        )
-    else:
-        advice = "Give the old values to go on with this run, or start a new one with another --run-dir"
-    what = "\n".join(lines)
-    return f"{path}: this run was made with other settings that its numbers depend on:\n{what}\n{advice}"
-
-
-def _name_judge(store: RunStore) -> None:
-    judge = store.manifest["fingerprint"].get("judge")
-    store.manifest["judge_id"] = judge_identity(judge) if judge else None
-
-
 # --- the parts --------------------------------------------------------------------------------------------
+
+
+def _judge_models(settings: Settings) -> list[EndpointSettings | EmbeddedSettings]:
+    return [settings.judge.endpoint] if settings.judge is not None else []
 
 
 @contextlib.asynccontextmanager
 async def _parts(
-    settings: Settings, store: RunStore, tell: OnEvent
-) -> AsyncIterator[tuple[Backend, Judge | None]]:
-    """Build backend and judge, and close their connections at the end."""
+    settings: Settings,
+    store: RunStore,
+    tell: OnEvent,
+    folders: Mapping[str, Path],
+    *,
+    judge_only: bool = False,
+) -> AsyncIterator[tuple[Backend | None, Judge | None]]:
+    """Build backend and judge, and close their connections and models at the end."""
 
     def notify(message: str) -> None:
         tell(Notice(message))
 
     async with contextlib.AsyncExitStack() as stack:
-        backend: Backend
-        match settings.model:
-            case EndpointSettings():
+        # One language model for both, where both are inside of this process.
+        language_model = embedded.language_model(folders)
+        stack.push_async_callback(language_model.close)
+        backend: Backend | None = None
+        match None if judge_only else settings.model:
+            case EndpointSettings() as model:
                 from otoscope.backends.endpoint import EndpointBackend
 
-                endpoint = await stack.enter_async_context(ChatEndpoint(settings.model, notify))
+                endpoint = await stack.enter_async_context(ChatEndpoint(model, notify))
                 backend = EndpointBackend(endpoint, settings.prompt)
+            case EmbeddedSettings():
+                from otoscope.backends.baseline import BaselineBackend
+                from otoscope.backends.listening import Listener
+
+                listener = Listener(embedded.recogniser(folders), threads=embedded.threads())
+                backend = BaselineBackend(language_model, listener)
         judge = None
         if settings.judge is not None:
-            model = await stack.enter_async_context(ChatEndpoint(settings.judge.endpoint, notify))
-            judge = Judge(model, settings.judge, store.manifest["judge_id"])
+            asked: JudgeModel
+            match settings.judge.endpoint:
+                case EndpointSettings() as judge_endpoint:
+                    asked = await stack.enter_async_context(ChatEndpoint(judge_endpoint, notify))
+                case EmbeddedSettings():
+                    asked = EmbeddedJudge(language_model)
+            judge = Judge(asked, settings.judge, store.manifest["judge_id"])
         yield backend, judge
 
 
@@ -337,7 +279,7 @@ async def _work(
     if store.skipped_lines:
         tell(
             Notice(
-                f"{store.skipped_lines} lines of this run are torn or foreign; what they held is owed again"
+                f"{store.skipped_lines} lines of this run are torn or foreign: what only they held is owed"
             )
         )
     orders = len(judged_orders(store.manifest)) if settings.judge is not None else 0
@@ -410,6 +352,18 @@ def _run_blocking(call: Callable[[], _T]) -> _T:
         return call()
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(call).result()
+
+
+def _stoppable(on_event: OnEvent | None, stop: Stop | None) -> OnEvent:
+    """Return a listener that ends, at its next event, what goes on in a thread once a stop is asked for."""
+
+    def tell(event: Event) -> None:
+        if stop is not None and stop.requested.is_set():
+            raise RunInterruptedError("stopped", terminated=stop.terminated)
+        if on_event is not None:
+            on_event(event)
+
+    return tell
 
 
 def _ignore(_event: Event) -> None:

@@ -94,9 +94,9 @@ class Judge:
         re_asks = 0 if self._official else RE_ASKS
         while True:
             if replies:
-                scores = _read(replies[-1])
-                if scores is not None:
-                    return self._verdict(order, scores, answer_sha256, replies)
+                verdict = self._read(order, answer_sha256, replies)
+                if verdict is not None:
+                    return verdict
                 failure = self._unusable(replies, re_asks)
                 if failure is not None:
                     return failure
@@ -138,26 +138,42 @@ class Judge:
         message = f"the judge's reply was cut off at {limit} tokens: {_said(last)}"
         return Failure(FailureKind.CUT_OFF, message, len(replies), tuple(replies))
 
-    def _verdict(self, order: Order, scores: Scores, answer_sha256: str, replies: Sequence[Reply]) -> Verdict:
-        reference, answer = scores.first, scores.second
-        if order is Order.ANSWER_FIRST:
-            reference, answer = answer, reference
+    def _read(self, order: Order, answer_sha256: str, replies: Sequence[Reply]) -> Verdict | None:
+        """Return the verdict that the last reply states: the one place where the swap is undone."""
+        last = replies[-1]
+        given = last.probabilities
+        scores = (
+            _stated(last) if given is None else Scores(given["first_mean"], given["second_mean"], "expected")
+        )
+        if scores is None:
+            return None
+        positions = ("reference", "answer") if order is Order.REFERENCE_FIRST else ("answer", "reference")
+        by_role = dict(zip(positions, (scores.first, scores.second), strict=True))
         return Verdict(
             order=order,
             judge_id=self.judge_id,
             answer_sha256=answer_sha256,
             score_kind=scores.kind,
-            reference_score=reference,
-            answer_score=answer,
+            reference_score=by_role["reference"],
+            answer_score=by_role["answer"],
+            probabilities=None if given is None else _by_role(given, positions),
             replies=tuple(replies),
         )
+
+
+def _by_role(given: Mapping[str, Any], positions: tuple[str, str]) -> dict[str, Any]:
+    """Rename what a judge gives of its "first" and "second" score after whose score it is."""
+    first, second = positions
+    return {
+        name.replace("first", first, 1).replace("second", second, 1): value for name, value in given.items()
+    }
 
 
 def _cut_off(reply: Reply) -> bool:
     return reply.finish_reason == "length"
 
 
-def _read(reply: Reply) -> Scores | None:
+def _stated(reply: Reply) -> Scores | None:
     text = reply.text or ""
     if _cut_off(reply):
         # The last line may lack its end: "8 1" may have been going to be "8 10".

@@ -340,7 +340,11 @@ class Pipeline:
                     deadline = loop.time() + GRACE
                     self._wake_judges()
                     if pending and self._may_wait:
-                        self._on_event(Notice(f"stopping: calls in flight get {GRACE:.0f} s to end"))
+                        self._on_event(
+                            Notice(
+                                f"stopping: calls in flight get {GRACE:.0f} s to end; once more stops at once"
+                            )
+                        )
                 if self._stopping and not self._may_wait:
                     deadline = loop.time()
         finally:

@@ -337,7 +337,17 @@ class Notice:
     message: str
 
 
-Event = RunStarted | Answered | Judged | Notice
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Weights of an embedded model are being fetched. Sizes in bytes."""
+
+    file: str
+    source: str
+    done: int
+    total: int
+
+
+Event = RunStarted | Answered | Judged | Notice | Fetching
 
 
 def tokens_used(replies: Iterable[Reply]) -> int:

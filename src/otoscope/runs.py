@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ class Run:
     """A stored run: where it lies, and its numbers."""
 
     path: Path
-    summary: Summary
+    summary: Summary = field(repr=False)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield everything known of each sample, one at a time, read from the run directory."""
@@ -38,23 +38,29 @@ class DryRun:
     audio_bytes: int
     unusable: Sequence[tuple[str, Failure]]
     """Key and trouble of each sample whose clip cannot be sent."""
+    answers_done: int = 0
+    """Answers that the run to be continued has already, failures that last included."""
+    verdicts_done: int = 0
 
     @property
     def answers(self) -> int:
         """Number of calls to the model, without retries."""
-        return sum(self.samples.values()) - len(self.unusable)
+        return max(0, sum(self.samples.values()) - max(self.answers_done, len(self.unusable)))
 
     @property
     def verdicts(self) -> int:
         """Number of calls to the judge, without asking again."""
         judge = self.settings.judge
-        return 0 if judge is None else self.answers * len(Order.judged(swap=judge.swap))
+        if judge is None:
+            return 0
+        usable = sum(self.samples.values()) - len(self.unusable)
+        return max(0, usable * len(Order.judged(swap=judge.swap)) - self.verdicts_done)
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: str | Path) -> Run:
     """Read a run and sum it up. Raises ``RunDirectoryError``."""
-    with RunStore.open(path) as store:
-        return Run(path, summary_of(store, store.samples()))
+    with RunStore.open(Path(path)) as store:
+        return Run(Path(path), summary_of(store, store.samples()))
 
 
 def judged_orders(manifest: Mapping[str, Any]) -> tuple[Order, ...]:
@@ -63,13 +69,14 @@ def judged_orders(manifest: Mapping[str, Any]) -> tuple[Order, ...]:
     return Order.judged(swap=judge.get("do_swap", True))
 
 
-def summary_of(store: RunStore, samples: Iterable[Sample]) -> Summary:
+def summary_of(store: RunStore, samples: Sequence[Sample]) -> Summary:
     """Sum up an opened run over these samples."""
     return summarise(
         store.outcomes(samples, store.manifest.get("judge_id")),
         orders=judged_orders(store.manifest),
         manifest=store.manifest,
         skipped_lines=store.skipped_lines,
+        outside=store.answered_outside({sample.key for sample in samples}),
     )
 
 

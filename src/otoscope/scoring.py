@@ -265,6 +265,9 @@ class _Tally:
     by_order: dict[Order, list[tuple[float, float]]] = field(default_factory=dict)
     disagreements: int = 0
     pairs: int = 0
+    greedy: int = 0
+    """Scored samples of which every verdict also says which whole scores were the most probable."""
+    greedy_ties: int = 0
 
     def add(self, outcome: Outcome) -> None:
         result = sample_result(outcome, self.orders)
@@ -311,6 +314,12 @@ class _Tally:
         if len(winners) == 2:
             self.pairs += 1
             self.disagreements += winners[0] != winners[1]
+        given = [v.probabilities for v in verdicts if isinstance(v, Verdict) and v.probabilities is not None]
+        if len(given) == len(verdicts):
+            self.greedy += 1
+            # Whole numbers over the same orders: their sums tie where their means do.
+            sums = (sum(one[f"{role}_greedy"] for one in given) for role in ("answer", "reference"))
+            self.greedy_ties += next(sums) == next(sums)
 
 
 def summarise(
@@ -319,6 +328,7 @@ def summarise(
     orders: Sequence[Order],
     manifest: Mapping[str, Any],
     skipped_lines: int = 0,
+    outside: int = 0,
 ) -> Summary:
     """Add up a run. ``outcomes`` are consumed one at a time, in any order; of them only numbers are kept.
 
@@ -373,7 +383,7 @@ def summarise(
         verdicts=_named(tally.verdicts, "judged failed asked_again answer_scored_0 answer_scored_10 decimal"),
         usage={"model": tally.model.usage(), "judge": tally.judge.usage()},
         timing={"model": tally.model.timing(), "judge": tally.judge.timing()},
-        warnings=_warnings(tally, everything, categories, tasks, manifest, skipped_lines),
+        warnings=_warnings(tally, everything, categories, tasks, manifest, skipped_lines, outside),
     )
 
 
@@ -389,7 +399,7 @@ def result_line(outcome: Outcome, orders: Sequence[Order]) -> Json:
         "result": result.result,
         "failure": result.failure.kind.value if result.failure else None,
         "failure_message": result.failure.message if result.failure else None,
-        "failed_at": result.stage,
+        "failure_stage": result.stage,
         "answer": answer.text if answer else None,
         "raw_answer": answer.raw_text if answer and answer.filtered else None,
         "finish_reason": answer.replies[-1].finish_reason if answer and answer.replies else None,
@@ -504,7 +514,12 @@ def _position(tally: _Tally) -> Json:
         for order, scores in tally.by_order.items()
         if scores
     }
-    position: Json = {"answer_effect": None, "reference_effect": None, "orders_disagree": None}
+    position: Json = {
+        "answer_effect": None,
+        "reference_effect": None,
+        "orders_disagree": None,
+        "greedy_tie_rate": tally.greedy_ties / tally.greedy if tally.greedy else None,
+    }
     if len(means) == 2:
         answer_first, reference_first = means[Order.ANSWER_FIRST], means[Order.REFERENCE_FIRST]
         position["answer_effect"] = answer_first[0] - reference_first[0]
@@ -520,10 +535,20 @@ def _warnings(
     tasks: Mapping[str, Cell],
     manifest: Mapping[str, Any],
     skipped_lines: int,
+    outside: int,
 ) -> list[dict[str, str]]:
     requested = manifest.get("fingerprint") or {}
     prompt = requested.get("prompt")
+    model, judge = requested.get("model") or {}, requested.get("judge") or {}
     found: dict[str, str] = {}
+    if "weights" in judge:
+        found["embedded_judge"] = "the judge is the small embedded one: not comparable with published scores"
+    if "weights" in model:
+        found["baseline"] = (
+            "the model is the baseline: a recogniser, and a language model that never hears a clip"
+        )
+    if "weights" in model and "weights" in judge:
+        found["self_judged"] = "the baseline's answers are judged by the language model that wrote them"
     if prompt and (prompt.get("template"), prompt.get("system"), prompt.get("part_order")) != (
         "{question}",
         None,
@@ -531,14 +556,12 @@ def _warnings(
     ):
         found["prompt"] = "the model's prompt is not the benchmark's"
     if everything.pending:
-        state = (
-            "not finished; resume the run" if requested.get("judge") else "not judged: the run has no judge"
-        )
+        state = "not finished; resume the run" if judge else "not judged: the run has no judge"
         found["pending"] = f"{everything.pending} of {everything.n} samples are {state}"
     ended = everything.scored + everything.failed
     if ended and everything.scored < FULL_COVERAGE * ended:
         found["coverage"] = f"{everything.failed} of {ended} samples failed; means are over the others"
-    if len(tally.orders) == 1 and requested.get("judge"):
+    if len(tally.orders) == 1 and judge:
         found["no_swap"] = "judged in one order only (the reference first): position bias is not averaged out"
     if first := _first_of_each(tasks, manifest):
         found["first_n"] = f"first {first} of each task, not a random sample"
@@ -558,6 +581,10 @@ def _warnings(
         found["empty_answer"] = f"{blank} of {answered} answers are blank; they are judged as they are"
     if cut := tally.answers["cut_at_token_limit"]:
         found["cut_at_token_limit"] = f"{cut} of {answered} answers were cut at the token limit"
+    if outside:
+        found["outside_selection"] = (
+            f"{outside} more samples of this run are answered, outside of this selection"
+        )
     if skipped_lines:
         found["skipped_lines"] = f"{skipped_lines} lines of the run's files are torn or foreign and not used"
     return [{"name": name, "message": message} for name, message in found.items()]

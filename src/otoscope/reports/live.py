@@ -20,7 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from otoscope.records import Answered, Event, Failure, Judged, Notice, RunStarted, tokens_used
+from otoscope.records import Answered, Event, Failure, Fetching, Judged, Notice, RunStarted, tokens_used
+from otoscope.reports.fetching import FetchDisplay
 from otoscope.reports.text import Cleaner, short_count
 
 REDRAWS_PER_SECOND = 4
@@ -58,6 +59,7 @@ class LiveDisplay:
         self._clock = clock
         wanted = _is_terminal(console.file) if interactive is None else interactive
         self._interactive = wanted and console.is_interactive
+        self._fetch = FetchDisplay(console, interactive=self._interactive)
         self._live: Live | None = None
         self._progress: _Progress | None = None
         self._kinds_told: set[str] = set()
@@ -73,6 +75,7 @@ class LiveDisplay:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._fetch.close()
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -86,7 +89,10 @@ class LiveDisplay:
         match event:
             case Notice(message):
                 self._print(message)
+            case Fetching():
+                self._fetch(event)
             case RunStarted():
+                self._fetch.close()
                 self._start(event)
             case Answered(_, result) | Judged(_, _, result):
                 if self._progress is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from rich import box
@@ -12,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from otoscope.benchmark import TASKS
-from otoscope.config import EndpointSettings, Settings
-from otoscope.reports.text import Cleaner
+from otoscope.config import EmbeddedSettings, EndpointSettings, Settings
+from otoscope.reports.text import Cleaner, print_wrapped
 from otoscope.runs import DryRun
 
 _SHOWN_UNUSABLE = 10
@@ -24,24 +23,22 @@ def render_settings(settings: Settings, console: Console) -> None:
     prompt, judge, selection = settings.prompt, settings.judge, settings.selection
     if not prompt.is_the_benchmarks:
         console.print(Text("The model's prompt is not the benchmark's.", style="bold yellow"))
-    rows = [
-        ("model", _endpoint(settings.model)),
-        ("sent", f"{_parameters(settings.model)}; audio as {prompt.audio_part}, {prompt.part_order}"),
-    ]
+    rows = [("model", _model(settings.model))]
+    if isinstance(settings.model, EndpointSettings):
+        sent = f"{_parameters(settings.model)}; audio as {prompt.audio_part}, {prompt.part_order}"
+        rows.append(("sent", sent))
     if judge is None:
         rows.append(("judge", "none: answers only"))
     else:
         orders = "both orders" if judge.swap else "one order only (the reference first)"
-        rows.append(("judge", _endpoint(judge.endpoint)))
+        rows.append(("judge", _model(judge.endpoint)))
         rows.append(("asked", f"{_parameters(judge.endpoint)}; protocol {judge.protocol}, {orders}"))
     rows.append(("data", str(selection.root)))
     chosen = "all tasks" if len(selection.tasks) == len(TASKS) else ", ".join(selection.tasks)
     rows.append(("samples", f"{chosen}; {_limit(settings)}"))
     say = Cleaner(console.encoding)
-    table = Table.grid(padding=(0, 2))
     for name, value in rows:
-        table.add_row(Text(name, style="dim"), Text(say(value)))
-    console.print(table)
+        print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
 
 
 def render_dry_run(dry: DryRun, console: Console) -> None:
@@ -59,22 +56,31 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
     table.add_row("all", f"{sum(dry.samples.values()):,}", f"{sum(dry.task_sizes.values()):,}")
     console.print(table)
     size, sent = _size(dry.audio_bytes), _size(dry.audio_bytes * 4 // 3)
-    console.print(f"calls        {dry.answers:,} to the model, {dry.verdicts:,} to the judge, plus retries")
-    console.print(f"audio        {dry.seconds:,.1f} s in {size}; {sent} to send as base64")
-    for key, failure in dry.unusable[:_SHOWN_UNUSABLE]:
-        console.print(Text(say(f"unusable     {key}: {failure.message}"), style="yellow"))
+    rows = [("calls", f"{dry.answers:,} to the model, {dry.verdicts:,} to the judge, plus retries")]
+    if dry.answers_done or dry.verdicts_done:
+        rows.append(
+            ("done", f"{dry.answers_done:,} answers and {dry.verdicts_done:,} verdicts, by this run before")
+        )
+    rows.append(("audio", f"{dry.seconds:,.1f} s in {size}; {sent} as base64, for all samples"))
+    rows += [("unusable", f"{key}: {failure.message}") for key, failure in dry.unusable[:_SHOWN_UNUSABLE]]
     if len(dry.unusable) > _SHOWN_UNUSABLE:
-        console.print(f"unusable     and {len(dry.unusable) - _SHOWN_UNUSABLE:,} more")
+        rows.append(("unusable", f"and {len(dry.unusable) - _SHOWN_UNUSABLE:,} more"))
+    for name, value in rows:
+        print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
     console.print("Nothing was sent and nothing written.")
 
 
-def _endpoint(endpoint: EndpointSettings) -> str:
+def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:
+    if isinstance(endpoint, EmbeddedSettings):
+        return f"{endpoint.name}, inside of this process"
     revision = f" ({endpoint.revision})" if endpoint.revision else ""
     return f"{endpoint.name}{revision} at {endpoint.shown_url}, {endpoint.concurrency} at a time"
 
 
-def _parameters(endpoint: EndpointSettings) -> str:
-    sent: Mapping[str, Any] = {**endpoint.parameters, **endpoint.extra_body}
+def _parameters(endpoint: EndpointSettings | EmbeddedSettings) -> str:
+    sent: dict[str, Any] = dict(endpoint.parameters)
+    if isinstance(endpoint, EndpointSettings):
+        sent |= endpoint.extra_body
     if not sent:
         return "no parameters"
     return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in sent.items())
@@ -85,8 +91,9 @@ def _limit(settings: Settings) -> str:
     which = f"shuffled with seed {selection.seed}" if selection.shuffle else "in the order of the data"
     if selection.limit is None:
         return "no limit"
-    amount = f"{selection.limit}" if isinstance(selection.limit, int) else f"{selection.limit:.3g} of the"
-    return f"{amount} samples of each task, {which}"
+    if isinstance(selection.limit, int):
+        return f"at most {selection.limit:,} of each task, {which}"
+    return f"{100 * selection.limit:g} % of each task, {which}"
 
 
 def _size(count: int) -> str:

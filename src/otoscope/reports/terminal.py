@@ -18,10 +18,13 @@ from rich.text import Text
 
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
 from otoscope.config import ANSWER_PARAMETERS, JUDGE_PARAMETERS
-from otoscope.reports.text import Cleaner, short_count
+from otoscope.reports.text import Cleaner, print_line, print_wrapped, short_count
 from otoscope.scoring import FULL_COVERAGE, Cell, Summary
 
 NOT_AVAILABLE = "n/a"
+
+_FIRST = ("embedded_judge", "self_judged", "baseline", "prompt")
+"""Warnings that change what every number below them means."""
 
 _NAMES = {
     "speech": "Speech",
@@ -47,31 +50,30 @@ def render(summary: Summary, console: Console, *, run_path: Path | None = None) 
     say = Cleaner(console.encoding)
     # The line "Partial" says what that warning does, and has the numbers.
     warnings = [warning for warning in summary.warnings if warning["name"] != "partial"]
-    # A prompt of one's own changes what every number below it means.
-    _print_warnings(console, [warning for warning in warnings if warning["name"] == "prompt"], say)
+    _print_warnings(console, [warning for warning in warnings if warning["name"] in _FIRST], say)
     _print_report(summary, console, say, run_path)
-    _print_warnings(console, [warning for warning in warnings if warning["name"] != "prompt"], say)
+    _print_warnings(console, [warning for warning in warnings if warning["name"] not in _FIRST], say)
 
 
 def _print_report(summary: Summary, console: Console, say: Cleaner, run_path: Path | None) -> None:
-    _print(console, _title(summary, say))
-    _print(console, _how(summary, say))
+    print_wrapped(console, _title(summary, say))
+    print_wrapped(console, _how(summary, say))
     console.print()
     if _judged(summary):
         for line in _table(summary, console):
-            _print_line(console, line)
+            print_line(console, line)
         console.print()
     for label, text in _notes(summary, say, run_path):
         lead = Text(label.ljust(10), style=_QUIET)
         if label in _TO_COPY:
-            _print_line(console, Text.assemble(lead, text))
+            print_line(console, Text.assemble(lead, text))
         else:
-            _print(console, Text(text), lead=lead)
+            print_wrapped(console, Text(text), lead=lead)
 
 
 def _print_warnings(console: Console, warnings: Iterable[Mapping[str, str]], say: Cleaner) -> None:
     for warning in warnings:
-        _print(console, Text(say(warning["message"])), lead=Text("! ", style=_WARNING))
+        print_wrapped(console, Text(say(warning["message"])), lead=Text("! ", style=_WARNING))
 
 
 # --- the first lines --------------------------------------------------------------------------------------
@@ -292,10 +294,12 @@ def _position(summary: Summary) -> str:
     disagree = summary.position.get("orders_disagree")
     if answer is None or reference is None:
         return f"{NOT_AVAILABLE}, since it takes both orders"
-    return (
+    told = (
         f"first place: answer {answer:+.2f}, reference {reference:+.2f}; "
         f"orders disagree in {_percent(disagree)}"
     )
+    greedy = summary.position.get("greedy_tie_rate")
+    return told if greedy is None else f"{told}; the likeliest whole scores tie in {_percent(greedy)}"
 
 
 def _used(summary: Summary) -> str:
@@ -318,7 +322,8 @@ def _sent(summary: Summary, role: str, say: Cleaner) -> str:
     """Return what was really sent beside the messages, where that is not just the protocol's."""
     usual = ANSWER_PARAMETERS if role == "model" else JUDGE_PARAMETERS.get(summary.protocol or "", {})
     variants: Sequence[Mapping[str, Any]] = (summary.observed.get(role) or {}).get("parameters") or ()
-    if all(variant["sent"] == usual for variant in variants):
+    embedded = "weights" in (summary.requested.get(role) or {})
+    if embedded or all(variant["sent"] == usual for variant in variants):
         return ""
     texts = []
     for variant in variants[:3]:
@@ -329,19 +334,6 @@ def _sent(summary: Summary, role: str, say: Cleaner) -> str:
 
 
 # --- words and numbers ------------------------------------------------------------------------------------
-
-
-def _print(console: Console, text: Text, *, lead: Text | None = None) -> None:
-    """Print a text wrapped behind its lead, the further lines indented as far."""
-    lead = lead or Text()
-    for line in text.wrap(console, max(20, console.width - lead.cell_len), overflow="fold"):
-        line.rstrip()
-        _print_line(console, Text.assemble(lead, line))
-        lead = Text(" " * lead.cell_len)
-
-
-def _print_line(console: Console, line: Text) -> None:
-    console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _judged(summary: Summary) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from rich.console import Console
+from rich.text import Text
+
 
 class Cleaner:
     """Makes foreign text fit to be printed: one line, no control characters, nothing a terminal lacks."""
@@ -22,3 +25,17 @@ def short_count(count: int) -> str:
         if count >= 0.9995 * size:
             return f"{count / size:.3g}{unit}"
     return str(count)
+
+
+def print_wrapped(console: Console, text: Text, *, lead: Text | None = None) -> None:
+    """Print a text wrapped behind its lead, further lines indented as far, without trailing spaces."""
+    lead = lead or Text()
+    for line in text.wrap(console, max(20, console.width - lead.cell_len), overflow="fold"):
+        line.rstrip()
+        print_line(console, Text.assemble(lead, line))
+        lead = Text(" " * lead.cell_len)
+
+
+def print_line(console: Console, line: Text) -> None:
+    """Print one line as it is, however long."""
+    console.print(line, no_wrap=True, overflow="ignore", crop=False)

@@ -9,6 +9,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -333,6 +334,20 @@ class RunStore:
                 else:
                     verdicts_done += 1
         return Plan(tuple(answers), tuple(verdicts), answers_done, verdicts_done, blank)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether any answer was stored."""
+        return any(lines.answers for lines in self._lines.values())
+
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether any verdict was stored."""
+        return any(verdict.success for lines in self._lines.values() for verdict in lines.verdicts)
+
+    def answered_outside(self, keys: AbstractSet[str]) -> int:
+        """Return how many samples with other keys have an answer."""
+        return sum(bool(lines.answers) for key, lines in self._lines.items() if key not in keys)
 
     def stored_answer(self, sample: Sample) -> StoredAnswer | None:
         """Return the answer that counts for this sample as its record is now, or ``None``.
