@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test test-embedded check format clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,11 +14,19 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	touch $@
 
-demo: $(VENV)/.runtime  ## evaluate the bundled clips against the scripted demonstration server
-	$(BIN)/python examples/demo.py
+$(VENV)/.demo: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[demo]"
+	touch $@
+
+demo: $(VENV)/.demo  ## evaluate the baseline on bundled clips with the embedded judge; fetches 1.3 GB once
+	$(BIN)/otoscope demo
 
 test: $(VENV)/.dev  ## run the tests
 	$(BIN)/python -m pytest
+
+test-embedded: $(VENV)/.dev $(VENV)/.demo  ## run the tests of the models inside of the process
+	$(BIN)/otoscope models fetch
+	$(BIN)/python -m pytest tests/embedded -m embedded
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .

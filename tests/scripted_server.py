@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible chat server on loopback, for tests and for the demonstration.
+"""A scripted OpenAI-compatible chat server on loopback, for tests and for trying things out.
 
 It speaks HTTP/1.1 on real sockets, runs an event loop of its own in a background thread, and can therefore be
 used from synchronous tests, from asynchronous ones and by real processes. What it answers is decided by a
@@ -9,7 +9,7 @@ replies cut short, connections that break.
     with ScriptedServer(failing(scripted_answers(), 0.1, Response(status=500))) as server:
         ...  # talk to server.url, then look at server.requests
 
-As a program (`python tests/scripted_server.py --port 0`) it is the server of the demonstration.
+As a program (`python tests/scripted_server.py --port 0`) it is a server to try the command on by hand.
 """
 
 from __future__ import annotations
@@ -925,11 +925,11 @@ class _Connection(asyncio.Protocol):
         self.transport.write(_head(response.status, headers) + sent)
 
 
-# -------------------------------------------------------------------------------------- the demonstration
+# --------------------------------------------------------------------------------------- as a program
 
 
 def main() -> None:
-    """Run as the demonstration server until SIGTERM or Ctrl-C."""
+    """Run as a server until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(
         description="A scripted chat server: its replies are made up, not computed."
     )
