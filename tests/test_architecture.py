@@ -100,17 +100,6 @@ def test_imports_stand_at_the_top(path: Path) -> None:
     assert not inside
 
 
-def test_the_environment_is_read_in_one_place_only() -> None:
-    """Variables' names stand in config alone; where the process starts, its environment is passed on."""
-    for path in modules():
-        text = path.read_text(encoding="utf-8")
-        if part(path) != "config":
-            assert "environ.get" not in text, path
-            assert "getenv" not in text, path
-        if part(path) not in ("cli", "evaluate"):
-            assert "os.environ" not in text, path
-
-
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [

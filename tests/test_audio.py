@@ -205,21 +205,21 @@ def test_a_named_pipe_does_not_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_bad_audio(write: Write) -> None:
-    """A file without permission to read it is bad audio that says so."""
+def test_a_file_that_is_not_given_is_unreadable(write: Write) -> None:
+    """A file without permission to read it is unreadable, and says why."""
     path = write("a.wav", WAV)
     Path(path).chmod(0)
     found = failure(path)
-    assert found.kind is FailureKind.BAD_AUDIO
+    assert found.kind is FailureKind.UNREADABLE_AUDIO
     assert "cannot be read: Permission denied" in found.message
     assert audio.file_sha256(path) is None
 
 
-def test_links_that_lead_in_a_circle_are_bad_audio(tmp_path: Path) -> None:
-    """A link that leads back to itself is bad audio, not a crash."""
+def test_links_that_lead_in_a_circle_are_unreadable(tmp_path: Path) -> None:
+    """A link that leads back to itself is a Failure, not a crash."""
     (tmp_path / "a.wav").symlink_to(tmp_path / "b.wav")
     (tmp_path / "b.wav").symlink_to(tmp_path / "a.wav")
-    assert failure(str(tmp_path / "a.wav")).kind is FailureKind.BAD_AUDIO
+    assert failure(str(tmp_path / "a.wav")).kind is FailureKind.UNREADABLE_AUDIO
 
 
 def wav_header() -> bytes:

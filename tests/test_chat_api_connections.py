@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import gc
 import json
+import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -288,13 +293,81 @@ def test_every_connection_error_has_a_row() -> None:
     """Every exception that an exchange may raise is in the table, and the special rows come first."""
     for error in (
         *CONNECTION_ERRORS,
+        connections.HeaderTooLargeError,
         aiohttp.ServerDisconnectedError,
         aiohttp.ClientPayloadError,
         TimeoutError,
     ):
-        assert meaning_of_break(error()).kind in (FailureKind.CONNECTION, FailureKind.TIMEOUT)
+        assert meaning_of_break(error()).kind in (
+            FailureKind.CONNECTION,
+            FailureKind.TIMEOUT,
+            FailureKind.BAD_REPLY,
+        )
+    assert meaning_of_break(connections.HeaderTooLargeError()).kind is FailureKind.BAD_REPLY
+    for number in (errno.EMFILE, errno.ENFILE):
+        assert meaning_of_break(aiohttp.ClientOSError(number, "")).ours
+    assert not meaning_of_break(aiohttp.ClientOSError(errno.ECONNRESET, "")).ours
     assert meaning_of_break(asyncio.TimeoutError()).kind is FailureKind.TIMEOUT
     assert not meaning_of_break(aiohttp.ServerDisconnectedError()).unreachable
+
+
+# --- no file descriptor left ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open no more files or sockets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_want_of_descriptors_is_named(host: str) -> None:
+    """A process with too many open files is told so, not asked about the server, and can resume."""
+
+    async def main(chat: ChatEndpoint) -> None:
+        with no_descriptors():
+            await chat.ask(QUESTION)
+
+    with pytest.raises(EndpointError, match="ulimit -n") as caught:
+        use(settings(f"http://{host}:9/v1"), main)
+    assert "6 attempts" in str(caught.value)
+    assert "resume" in str(caught.value)
+    assert "running" not in str(caught.value)
+
+
+def test_want_of_descriptors_passes() -> None:
+    """Descriptors that become free in time cost tries, and no sample."""
+
+    async def main(chat: ChatEndpoint) -> Reply | Failure:
+        with no_descriptors():
+            asking = asyncio.create_task(chat.ask(QUESTION))
+            await asyncio.sleep(0.1)
+        return await asking
+
+    with ScriptedServer() as server:
+        reply = use(settings(server, tries=1000), main)
+    assert isinstance(reply, Reply)
+    assert reply.attempts > 1
+
+
+def test_clip_that_cannot_be_opened_for_want_of_descriptors(tmp_path: Path) -> None:
+    """A clip for whose file there is no descriptor is not to blame."""
+    clip = make_clip(tmp_path, 1000)
+
+    async def main(chat: ChatEndpoint) -> None:
+        await chat.ask(QUESTION)  # leaves a connection, so that only the file wants a descriptor
+        with no_descriptors():
+            await chat.ask(about(clip))
+
+    with ScriptedServer() as server, pytest.raises(EndpointError, match="ulimit -n"):
+        use(settings(server, tries=1), main)
 
 
 # --- the environment --------------------------------------------------------------------------------------
@@ -361,7 +434,9 @@ def test_import_is_left_to_who_needs_it() -> None:
 
 
 @pytest.mark.parametrize("size", [0, LARGE])
-def test_cancelled_request_leaves_nothing(tmp_path: Path, size: int) -> None:
+def test_cancelled_request_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
+) -> None:
     """A cancelled request leaves no task and no connection, whether it was sending or waiting."""
     messages = about(make_clip(tmp_path, size)) if size else QUESTION
     stopped = threading.Event()
@@ -392,9 +467,10 @@ def test_cancelled_request_leaves_nothing(tmp_path: Path, size: int) -> None:
         with ScriptedServer(sequence(Response(hang=True))) as server:
             asyncio.run(main(server.url, server))
     gc.collect()
+    assert caplog.messages == []
 
 
-def test_cancelled_expect_leaves_nothing(tmp_path: Path) -> None:
+def test_cancelled_expect_leaves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A request cancelled while it waits for the server's consent leaves no task."""
     clip = make_clip(tmp_path, LARGE)
 
@@ -413,9 +489,10 @@ def test_cancelled_expect_leaves_nothing(tmp_path: Path) -> None:
         assert "expect" in server.requests[-1].headers
         assert server.open_connections == 0
     gc.collect()
+    assert caplog.messages == []
 
 
-def test_early_reply_leaves_nothing(tmp_path: Path) -> None:
+def test_early_reply_leaves_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that answers before it has read the body, and then reads no more, holds nothing open."""
     clip = make_clip(tmp_path, LARGE)
     stopped = threading.Event()
@@ -429,6 +506,7 @@ def test_early_reply_leaves_nothing(tmp_path: Path) -> None:
         assert replied(settings(url), about(clip)).text == "fine"
         stopped.set()
     gc.collect()
+    assert caplog.messages == []
 
 
 def test_many_at_once(tmp_path: Path) -> None:

@@ -160,6 +160,75 @@ def test_redirect_is_not_followed() -> None:
         assert target.url in str(stop)
 
 
+# --- refusals by an endpoint that has served others -------------------------------------------------------
+
+
+def refusing_some(response: Response) -> Script:
+    """Refuse every request that says so."""
+    return lambda seen, _attempt: response if seen.text == "refused" else Response(text="fine")
+
+
+async def ask_each(chat: ChatEndpoint, *texts: str) -> list[Reply | Failure]:
+    """Ask one after the other."""
+    return [await chat.ask([{"role": "user", "content": text}]) for text in texts]
+
+
+@pytest.mark.parametrize("status", [301, 307, 403, 404, 405])
+def test_refusal_after_a_reply_is_the_samples_own(status: int) -> None:
+    """A 403, 404, 405 or redirect from an endpoint that has served others is a Failure, without a retry."""
+    script = refusing_some(Response(status=status, error=error("Blocked"), headers={"Location": "/login"}))
+    texts = "served refused refused served refused refused served".split()
+    with ScriptedServer(script) as server:
+        results = use(settings(server), lambda chat: ask_each(chat, *texts))
+    for text, result in zip(texts, results, strict=True):
+        if text == "served":
+            assert isinstance(result, Reply)
+            continue
+        assert isinstance(result, Failure)
+        assert (result.kind, result.attempts) == (FailureKind.REJECTED, 1)
+        assert f"{status}: Blocked" in result.message
+        assert ("it redirects to /login" in result.message) == (status < 400)
+    assert len(server.requests) == len(texts)
+
+
+@pytest.mark.parametrize("status", [301, 307, 403, 404, 405])
+def test_three_refusals_in_a_row_stop_the_run(status: int) -> None:
+    """Three such refusals without a reply between stop the run, with the advice of a first one."""
+    advice = {403: "--api-key", 404: "--api-url", 405: "--api-url"}.get(status, "Redirects are not followed")
+
+    async def main(chat: ChatEndpoint) -> list[Reply | Failure]:
+        results = await ask_each(chat, "served", "refused", "refused")
+        with pytest.raises(EndpointError, match="3 requests in a row") as caught:
+            await ask_each(chat, "refused")
+        assert str(status) in str(caught.value)
+        assert advice in str(caught.value)
+        return results
+
+    with ScriptedServer(refusing_some(Response(status=status))) as server:
+        _, *failures = use(settings(server), main)
+    assert all(isinstance(failure, Failure) for failure in failures)
+    assert [seen.method for seen in server.requests].count("POST") == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, None), (402, None), (403, "insufficient_quota"), (407, None)]
+)
+def test_key_and_quota_stop_the_run_whenever_refused(status: int, code: str | None) -> None:
+    """A key that is refused, or a used up quota, stops the run also after replies, at once."""
+    script = refusing_some(Response(status=status, error=error("No", code)))
+    with ScriptedServer(script) as server, pytest.raises(EndpointError, match=str(status)):
+        use(settings(server), lambda chat: ask_each(chat, "served", "refused"))
+    assert len(server.requests) == 2
+
+
+def test_a_bad_reply_proves_no_endpoint() -> None:
+    """Only a usable reply proves key, name and URL: a 403 after other troubles stops the run at once."""
+    script = sequence(Response(status=500), Response(body=b"<html>"), Response(status=403))
+    with ScriptedServer(script) as server:
+        refused(settings(server))
+    assert len(server.requests) == 3
+
+
 # --- secrets ----------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
 from pathlib import Path
 
@@ -225,3 +226,115 @@ def test_back_off_is_spread_and_grows() -> None:
         waits = [chat._backoff(failed_tries) for _ in range(200)]  # noqa: SLF001 (no other way to see it in time)
         assert all(0 <= wait <= ceiling for wait in waits)
         assert min(waits) < ceiling / 2 < max(waits)
+
+
+# --- a run that stops -------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def asking(server: ScriptedServer, *, retry_interval: float = 0.01) -> AsyncIterator[ChatEndpoint]:
+    """Open an endpoint, and insist that neither a task nor a connection is left at its end."""
+    patient = settings(server, total_timeout=1000.0, tries=1000)
+    tasks = asyncio.all_tasks()
+    async with ChatEndpoint(dataclasses.replace(patient, retry_interval=retry_interval), print) as chat:
+        yield chat
+        assert asyncio.all_tasks() == tasks
+    await asyncio.sleep(0.1)
+    assert server.open_connections == 0
+
+
+def test_calls_in_flight_end_and_no_other_begins() -> None:
+    """After `stop_asking`, calls in flight bring their replies; a new one is cancelled and never sent."""
+
+    async def main() -> None:
+        async with asking(server) as chat:
+            in_flight = [asyncio.create_task(chat.ask(QUESTION)) for _ in range(4)]
+            await asyncio.sleep(0.2)
+            chat.stop_asking()
+            chat.stop_asking()
+            with pytest.raises(asyncio.CancelledError):
+                await chat.ask(QUESTION)
+            assert all(isinstance(result, Reply) for result in await asyncio.gather(*in_flight))
+
+    with ScriptedServer(sequence(Response(delay=0.5))) as server:
+        asyncio.run(main())
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(status=500, delay=0.4),
+        Response(status=429, headers={"Retry-After": "0.2"}, delay=0.4),
+        Response(status=400, error={"message": "unsupported parameter: max_tokens"}, delay=0.4),
+        Response(body=b"", delay=0.4),
+    ],
+)
+def test_no_retry_begins_once_stopped(response: Response) -> None:
+    """A call in flight that would be made again, by whatever rule, is cancelled instead."""
+
+    async def main() -> None:
+        async with asking(server) as chat:
+            in_flight = asyncio.create_task(chat.ask(QUESTION))
+            await asyncio.sleep(0.2)
+            chat.stop_asking()
+            assert not in_flight.done()
+            with pytest.raises(asyncio.CancelledError):
+                await in_flight
+
+    with ScriptedServer(sequence(response, Response())) as server, lasting(0.4, 1.5):
+        asyncio.run(main())
+    assert len(server.requests) == 1
+
+
+def test_refusal_in_flight_is_a_failure_once_stopped() -> None:
+    """A call in flight that ends in a lasting refusal is reported as ever."""
+
+    async def main() -> None:
+        async with asking(server) as chat:
+            in_flight = asyncio.create_task(chat.ask(QUESTION))
+            await asyncio.sleep(0.1)
+            chat.stop_asking()
+            result = await in_flight
+            assert isinstance(result, Failure)
+            assert result.kind is FailureKind.TOO_LARGE
+
+    with ScriptedServer(sequence(Response(status=413, delay=0.3))) as server:
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "60"}])
+def test_who_waits_is_woken_at_once(headers: dict[str, str]) -> None:
+    """A call that waits in a back-off or in the endpoint's pause is cancelled at once."""
+
+    async def main() -> None:
+        async with asking(server, retry_interval=1000.0) as chat:
+            waiting = [asyncio.create_task(chat.ask(QUESTION))]
+            await asyncio.sleep(0.3)
+            if headers:
+                waiting += [asyncio.create_task(chat.ask(QUESTION)) for _ in range(3)]
+                await asyncio.sleep(0.1)
+            sent = len(server.requests)
+            chat.stop_asking()
+            with lasting(0.0, 0.3):
+                results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results)
+            assert len(server.requests) == sent
+
+    with ScriptedServer(sequence(Response(status=503, headers=headers))) as server:
+        asyncio.run(main())
+
+
+def test_cancelled_back_off_leaves_nothing() -> None:
+    """A call that is cancelled while it waits leaves no task."""
+
+    async def main() -> None:
+        async with asking(server, retry_interval=100.0) as chat:
+            waiting = asyncio.create_task(chat.ask(QUESTION))
+            await asyncio.sleep(0.2)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    with ScriptedServer(sequence(Response(status=503))) as server:
+        asyncio.run(main())

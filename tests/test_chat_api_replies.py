@@ -187,6 +187,23 @@ def test_reply_without_end_is_cut() -> None:
     assert "16 MB" in failure.message
 
 
+@pytest.mark.parametrize("size", [9_000, 60_000])
+def test_reply_with_a_large_header_is_read(size: int) -> None:
+    """A header that a gateway made long costs no reply."""
+    with ScriptedServer(sequence(Response(text="fine", headers={"X-Trace": "x" * size}))) as server:
+        assert replied(settings(server)).attempts == 1
+
+
+def test_reply_with_too_large_a_header_is_named() -> None:
+    """A header over 64 KB is named, without its text, and the paid request is not made again."""
+    with ScriptedServer(sequence(Response(headers={"X-Trace": "x" * 70_000}))) as server:
+        failure = failed(settings(server))
+    assert (failure.kind, failure.attempts) == (FailureKind.BAD_REPLY, 1)
+    assert "header of over 64 KB" in failure.message
+    assert "xx" not in failure.message
+    assert len(server.requests) == 1
+
+
 def test_other_good_statuses_hold_replies() -> None:
     """A completion with 201 is a completion."""
     with ScriptedServer(sequence(Response(status=201, text="fine"))) as server:

@@ -264,6 +264,57 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
     assert summary(run)["counts"]["scored"] == 16
 
 
+def test_whose_lock_was_taken_writes_nothing_more(tmp_path: Path) -> None:
+    """After --take-over the old process stops within seconds, and the new owner's numbers stay."""
+    data = write_data(tmp_path / "data", each=1)
+    run = tmp_path / "run"
+    with ScriptedServer(delayed(scripted_answers(), judge=0.5)) as server:
+        first = start(server, data, run, "--judge-batch-size", "1")
+        until(lambda: len(server.requests) > 3)
+        second = otoscope(*flags(server.url, data, "--run-dir", str(run), "--take-over"))
+        assert second.returncode == 0, second.stderr
+        assert first.wait(20) == 6
+    assert summary(run)["counts"]["scored"] == 8
+
+
+@posix_only
+def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path) -> None:
+    """Progress is not the work: where its reader goes away or the disk is full, the run goes on."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        arguments = command(*flags(server.url, data, "--run-dir", str(tmp_path / "run")))
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            arguments, env=environment(), stderr=writing, stdout=subprocess.PIPE, timeout=60, check=False
+        )
+        os.close(writing)
+    assert done.returncode == 0
+    assert b"Average" in done.stdout
+    assert summary(tmp_path / "run")["counts"]["scored"] == 8
+
+
+def test_keys_that_contradict_are_not_printed(tmp_path: Path) -> None:
+    """Two keys for one judge are refused without showing either."""
+    done = otoscope(*flags("http://127.0.0.1:9/v1", DEMO, "--judge-api-key", "sk-another"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "sk-another" not in done.stderr
+    assert "judge-key" not in done.stderr.replace("--judge-key", "")
+
+
+@posix_only
+def test_nothing_new_is_paid_for_after_a_signal(tmp_path: Path) -> None:
+    """A run that is stopping lets calls in flight end and begins none, not even the first verdicts."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer(delayed(scripted_answers(), model=1.5)) as server:
+        process = start(server, data, tmp_path / "run")
+        until(lambda: len(server.requests) == 1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert len(server.requests) == 1
+    assert len(lines(tmp_path / "run" / "answers.jsonl")) == 1
+
+
 # --- stopped and resumed ----------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import otoscope
 from otoscope.benchmark import BENCHMARK, TASK_GROUPS, TASKS
 from otoscope.config import (
     URL_FIELDS,
+    EmbeddedSettings,
     Settings,
     TaskConfig,
     changed_fields,
@@ -202,7 +203,7 @@ def test_a_key_with_a_line_break_is_refused_without_being_shown() -> None:
 
 
 def test_no_module_looks_into_the_environment() -> None:
-    """`os.environ` is handed to the settings whole: no module of the package reads a variable from it."""
+    """`os.environ` is handed to the settings whole: no module reads a variable; one tells OpenMP its own."""
     for path in Path(otoscope.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             looked_into = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
@@ -212,7 +213,7 @@ def test_no_module_looks_into_the_environment() -> None:
             called = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
             where = f"{path.name}, line {getattr(node, 'lineno', 0)}"
             assert called not in ("getenv", "environb", "putenv"), where
-            assert name != "environ" or path.name == "config.py", where
+            assert name != "environ" or path.name == "config.py" or called == "setdefault", where
 
 
 def test_config_s_environment_is_a_parameter() -> None:
@@ -243,7 +244,7 @@ def test_objects_are_json_or_pairs(text: str, expected: Fields) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"a": 1 "b": 2}', "Expecting ',' delimiter at character 9, near"),
+        ('{"a": 1 "b": 2}', "Expecting ',' delimiter at character 9."),
         ("{'a': 1}", "at character 2"),
         ('{"a": 1} x', "Extra data at character 10"),
         ('{"a": NaN}', "NaN is not a JSON number"),
@@ -801,7 +802,7 @@ def test_another_judge_does_not_inherit_the_revision() -> None:
 
 
 def test_the_environment_stands_above_what_was_stored() -> None:
-    """Otoscope's variables replace what was stored, flags replace both, and OPENAI_BASE_URL nothing."""
+    """A server's variables replace what was stored, flags replace both; a run keeps its own data."""
     stored = settled().stored
     environ = {
         "OTOSCOPE_API_URL": "http://new-model.test/v1",
@@ -812,7 +813,7 @@ def test_the_environment_stands_above_what_was_stored() -> None:
     assert again.judge is not None
     assert model_endpoint(again).shown_url == "http://new-model.test/v1"
     assert judge_endpoint(again).shown_url == "http://new-judge.test/v1"
-    assert again.selection.root == Path("/new-data")
+    assert again.selection.root == settled().selection.root.absolute()
     flags = TaskConfig(api_url=MODEL_URL, judge_model_args={"api_url": JUDGE_URL}, **data()).over(stored)
     assert resolve(flags, environ | KEYS).stored == stored
     kept = resolve(TaskConfig().over(stored), {"OPENAI_BASE_URL": "http://openai.test/v1"} | KEYS)
@@ -910,3 +911,57 @@ def test_only_a_url_may_be_allowed_to_change() -> None:
     said = refused(allow_changed=["model.apiurl"])
     assert "did you mean 'model.api_url'?" in said
     assert "only model.api_url and judge.api_url can" in refused(allow_changed=["judge.parameters"])
+
+
+@pytest.mark.parametrize("name", ["model", "messages", "api_key", "secret", "access_key"])
+def test_a_body_can_hold_neither_secrets_nor_what_is_ours(name: str) -> None:
+    """What is added to requests is stored with the run: a key there is refused, and so is another model."""
+    for place in ({"extra_body": {name: "x"}}, {"generation_config": {"extra_body": {name: "x"}}}):
+        with pytest.raises(ConfigError, match=name):
+            settled(**place)
+
+
+def test_bad_json_is_told_without_its_text() -> None:
+    """What stands where the JSON breaks may be a part of a key."""
+    with pytest.raises(ConfigError) as caught:
+        parse_object('{"api_key": "sk-1234" oops}', "--judge-model-args")
+    assert "1234" not in str(caught.value)
+    assert "character 23" in str(caught.value)
+
+
+def test_the_models_in_this_process_need_no_url_and_no_key() -> None:
+    """Baseline and embedded are inside of this process; given with a URL they are a server's names."""
+    settings = resolve(
+        TaskConfig(
+            model="baseline",
+            dataset_args={"air_bench_chat": {"local_path": "data"}},
+            judge_model_args={"model_id": "embedded"},
+        ),
+        {"OTOSCOPE_CACHE": "/cache", "OPENAI_BASE_URL": "http://elsewhere.test/v1"},
+    )
+    assert settings.judge is not None
+    assert isinstance(settings.model, EmbeddedSettings)
+    assert isinstance(settings.judge.endpoint, EmbeddedSettings)
+    assert settings.weights.cache == Path("/cache/models")
+    assert "api_url" not in settings.stored
+    assert settings.stored["judge_model_args"] == {"model_id": "embedded"}
+    served = settled(model="baseline")
+    assert model_endpoint(served).name == "baseline"
+
+
+def test_the_embedded_judge_has_one_protocol() -> None:
+    """It scores by expectation, which the official protocol does not know."""
+    with pytest.raises(ConfigError, match="expectation"):
+        settled(protocol="official", judge_model_args={"model_id": "embedded"})
+
+
+def test_the_weights_behind_a_model_are_part_of_the_fingerprint() -> None:
+    """Other weights are another model, and the refusal says so."""
+    settings = settled(judge_model_args={"model_id": "embedded"})
+    prints = [
+        fingerprint(
+            settings, judge_prompt_sha256="p", parser_version=1, weights={"embedded": {"a.gguf": sha}}
+        )
+        for sha in ("1", "2")
+    ]
+    assert changed_fields(*prints) == {"judge.weights": ({"a.gguf": "1"}, {"a.gguf": "2"})}

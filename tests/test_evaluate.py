@@ -532,6 +532,109 @@ def test_a_changed_record_or_clip_is_owed_again(tmp_path: Path) -> None:
     assert {**numbers(run), "answers": None} == {**numbers(fresh), "answers": None}
 
 
+def test_a_replaced_clip_takes_its_old_score_with_it(tmp_path: Path) -> None:
+    """When a clip was replaced and the new one cannot be answered, the old answer's score is nobody's."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        run_task(config(server.url, data, tmp_path / "run"))
+        write_wav(data / "Chat" / "sound_QA_tones" / "clip_0.wav", tone=999)
+        (data / "Chat" / "music_QA_tones" / "clip_0.wav").write_bytes(b"")
+        refusal = Response(status=400, error={"message": "no"})
+        server.script = by_model({"scripted-model": refusal})
+        run = run_task(config(server.url, data, tmp_path / "run"))
+        assert run.summary.counts["failures"] == {"bad_audio": 1, "rejected": 1}
+        assert run.summary.counts["scored"] == 6
+        count = len(server.requests)
+        again = run_task(config(server.url, data, tmp_path / "run"))
+        assert len(server.requests) == count
+        assert numbers(again) == numbers(run)
+
+
+def test_a_replaced_clip_is_pending_until_it_is_answered(tmp_path: Path) -> None:
+    """A run that is stopped before it asked about the new clip does not go on counting the old answer."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        run_task(config(server.url, data, tmp_path / "run"))
+        write_wav(data / "Chat" / "sound_QA_tones" / "clip_0.wav", tone=999)
+        server.script = require_key(scripted_answers(), "another")
+        with pytest.raises(EndpointError):
+            run_task(config(server.url, data, tmp_path / "run"))
+    assert load_run(tmp_path / "run").summary.counts["pending"] == 1
+
+
+def test_a_text_that_was_judged_before_is_not_judged_again(tmp_path: Path) -> None:
+    """A new answer with the very text of an earlier one has that one's verdicts already."""
+    data = write_data(tmp_path / "data", each=1)
+
+    def script(seen: Seen, attempt: int) -> Response:
+        return Response(text="The same.") if seen.kind == "model" else scripted_answers()(seen, attempt)
+
+    with ScriptedServer(script) as server:
+        first = run_task(config(server.url, data, tmp_path / "run"))
+        write_wav(data / "Chat" / "sound_QA_tones" / "clip_0.wav", tone=999)
+        server.reset()
+        run = run_task(config(server.url, data, tmp_path / "run"))
+        assert (len(asked(server)), len(judged(server))) == (1, 0)
+    assert run.summary.counts["scored"] == 8
+    assert run.summary.average == first.summary.average
+
+
+def test_samples_that_always_fail_do_not_lock_a_run(tmp_path: Path) -> None:
+    """However often it is resumed, everything else is answered and judged, and the run ends."""
+    data = write_data(tmp_path / "data", each=2)
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "model" and any(f"clip {n} of" in seen.text for n in (1, 2, 3, 4)):
+            return Response(status=500)
+        return scripted_answers()(seen, attempt)
+
+    quick = {"retry_interval": 0.01, "retries": 0}
+    with ScriptedServer(script) as server:
+        first = run_task(config(server.url, data, tmp_path / "run", generation_config=quick, no_judge=True))
+        assert first.summary.counts["failures"] == {"server_error": 4}
+        run = run_task(config(server.url, data, tmp_path / "run", generation_config=quick))
+        assert run.summary.counts["scored"] == 12
+        again = run_task(config(server.url, data, tmp_path / "run", generation_config=quick))
+    assert again.summary.counts["failures"] == {"server_error": 4}
+
+
+def test_a_mistyped_judge_does_not_lock_the_answers(tmp_path: Path) -> None:
+    """A judge that never gave a verdict may be corrected."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer(known_models(scripted_answers(), ["scripted-model", "scripted-judge"])) as server:
+        wrong = config(server.url, data, tmp_path / "run", judge_args={"model_id": "typo"})
+        with pytest.raises(EndpointError):
+            run_task(wrong)
+        run = run_task(config(server.url, data, tmp_path / "run"))
+    assert run.summary.counts["scored"] == 8
+    assert run.summary.judge == "scripted-judge"
+
+
+def test_an_order_that_is_judged_is_stored_before_the_other_ends(tmp_path: Path) -> None:
+    """Of the first sample, too, each verdict is written as it comes, whatever becomes of the other order."""
+    data = write_data(tmp_path / "data", each=1)
+    gone = Response(status=429, error={"message": "no money", "code": "insufficient_quota"})
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "judge" and seen.text.index("A steady tone") > seen.text.index("Assistant 2s Answer"):
+            return replace(gone, delay=0.1)
+        return scripted_answers()(seen, attempt)
+
+    with ScriptedServer(script) as server, pytest.raises(EndpointError, match="quota"):
+        run_task(config(server.url, data, tmp_path / "run"))
+    assert [line["order"] for line in lines(tmp_path / "run" / "verdicts.jsonl")] == ["reference_first"]
+
+
+def test_the_error_names_its_run(tmp_path: Path) -> None:
+    """Whoever calls from Python learns where what was done lies."""
+    data = write_data(tmp_path / "data", each=1)
+    server = ScriptedServer(require_key(scripted_answers(), "another"))
+    with server, pytest.raises(EndpointError) as caught:
+        run_task(config(server.url, data, work_dir=str(tmp_path / "runs")))
+    assert caught.value.run_path is not None
+    assert caught.value.run_path.parent == tmp_path / "runs"
+
+
 def test_passing_failures_are_owed_again_and_lasting_ones_when_asked(tmp_path: Path) -> None:
     """A 500 is tried again on resume; a content filter only with retry_failed; successes never."""
     data = write_data(tmp_path / "data", each=2)

@@ -542,7 +542,9 @@ def test_a_changed_clip_is_owed_again(run: Path) -> None:
         return True
 
     with RunStore.open(run) as store:
-        assert planned(store, [a_sample()], clip_changed=changed) == Plan((a_sample(),), (), 0, 0, 0)
+        assert planned(store, [a_sample()], clip_changed=changed) == Plan(
+            (a_sample(),), (), 0, 0, 0, superseded=(a_sample(),)
+        )
     assert facts == [(a_clip().sha256, a_clip().size, a_clip().mtime_ns)]
 
 

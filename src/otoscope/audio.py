@@ -51,7 +51,8 @@ def load(path: str) -> AudioClip | Failure:
     """Read a clip's header, hash its bytes, and convert it where it cannot travel as it is.
 
     Returns a ``missing_audio`` Failure when there is no file, and ``bad_audio`` when it is no regular file,
-    is empty, has no frames or cannot be read as audio. Raises nothing for a bad clip.
+    is empty, has no frames or is not audio; ``unreadable_audio`` when the system does not give it. Raises
+    nothing for a bad clip.
     """
     return _opened(path, _clip)
 
@@ -80,7 +81,7 @@ def _opened(path: str, read: Callable[[str, io.FileIO, Header], _T | str]) -> _T
         return Failure(FailureKind.MISSING_AUDIO, f"{path}: there is no such file")
     except OSError as error:
         reason = error.strerror or error
-        return Failure(FailureKind.BAD_AUDIO, f"{path}: cannot be read: {reason}", file=file_state(path))
+        return Failure(FailureKind.UNREADABLE_AUDIO, f"{path}: cannot be read: {reason}")
     if isinstance(found, str):
         return Failure(FailureKind.BAD_AUDIO, f"{path}: {found}", file=_state(status))
     return found

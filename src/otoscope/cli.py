@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -39,17 +40,23 @@ if TYPE_CHECKING:
     from otoscope.records import Event
     from otoscope.runs import Run
 
+STOP_SECONDS, LAST_SECONDS = 9.5, 2.0
+"""After the first and after the second signal: when the process ends, whatever it still waits for."""
+EXIT_UNWRITABLE = 6
 EXIT_INCOMPLETE = 1
 """The run finished, but its coverage is under ``--min-coverage``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; an ``OtoscopeError`` is shown as its message alone."""
-    parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
-    command = _Command(args, os.environ)
+    try:
+        parser = _parser()
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
+        command = _Command(args, os.environ)
+    except KeyboardInterrupt:
+        return RunInterruptedError.exit_code
     try:
         code = command.run()
         sys.stdout.flush()
@@ -58,10 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
         command.say_how_to_resume()
         return error.exit_code
+    except KeyboardInterrupt:
+        _complain("otoscope: stopped")
+        return RunInterruptedError.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; what it was for is done.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         return 0
+    except OSError as error:
+        _silence_stdout()
+        _complain(f"otoscope: error: the report cannot be written: {error.strerror or error}")
+        return EXIT_UNWRITABLE
     return code
 
 
@@ -103,7 +117,7 @@ class _Command:
         from otoscope.evaluate import judge_run, settings_for
         from otoscope.reports.plan import render_settings
 
-        settings = settings_for(_judge_config(self._args), self._environ)
+        settings = settings_for(_judge_config(self._args), self._environ, judge_only=True)
         render_settings(settings, _console(stderr=True))
         run = self._with_display(lambda on_event, stop: judge_run(settings, on_event=on_event, stop=stop))
         return self._finish(run, settings)
@@ -158,7 +172,11 @@ class _Command:
         path = str(self._run_path)
         words = ["judge", path] if self._args.command == "judge" else ["eval", "--use-cache", path]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
+        words += ["--judge-blank"] if self._args.judge_blank else []
+        if self._args.retry_failed and not more:
+            words += ["--retry-failed", ",".join(self._args.retry_failed)]
         given = [flag for flag in _SECRET_FLAGS if getattr(self._args, _name(flag), None)]
+        given += [flag for flag in _URL_FLAGS if "@" in (getattr(self._args, _name(flag), None) or "")]
         keys = "".join(f" {flag} ..." for flag in given)
         note = "\n(what holds a key is not stored: give it again)" if given else ""
         return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
@@ -172,7 +190,13 @@ class _Command:
                 self._run_path = getattr(event, "run_path", self._run_path)
                 display(event)
 
-            return asyncio.run(_interruptible(partial(work, on_event)))
+            def leave(code: int) -> None:
+                display.__exit__(None, None, None)
+                _complain("otoscope: stopped")
+                self.say_how_to_resume()
+                os._exit(code)
+
+            return asyncio.run(_interruptible(partial(work, on_event), leave))
 
     def _finish(self, run: Run, settings: Settings) -> int:
         self._show(run)
@@ -197,24 +221,35 @@ class _Command:
         render(run.summary, _console(), run_path=run.path)
 
 
-async def _interruptible(work: Callable[[Stop], Awaitable[Run]]) -> Run:
-    """Await the work; Ctrl-C and SIGTERM ask it to stop, a second one to stop at once."""
+async def _interruptible(work: Callable[[Stop], Awaitable[Run]], leave: Callable[[int], None]) -> Run:
+    """Await the work; Ctrl-C and SIGTERM ask it to stop, a second one to stop at once.
+
+    ``leave`` ends the process with an exit code. It is called when a stop takes too long all the same: a
+    thread that waits for a dead network disk cannot be ended in any other way.
+    """
     from otoscope.pipeline import Stop
 
     stop = Stop()
     loop = asyncio.get_running_loop()
+
+    def ask(*, terminated: bool) -> None:
+        stop.request(terminated=terminated)
+        code = RunInterruptedError("stopped", terminated=stop.terminated).exit_code
+        loop.call_later(LAST_SECONDS if stop.at_once else STOP_SECONDS, leave, code)
+
     for number, terminated in ((signal.SIGINT, False), (signal.SIGTERM, True)):
-        ask = partial(stop.request, terminated=terminated)
+        listen = partial(ask, terminated=terminated)
         try:
-            loop.add_signal_handler(number, ask)
+            loop.add_signal_handler(number, listen)
         except NotImplementedError:  # Windows: its event loop takes no signals
-            signal.signal(number, lambda *_, ask=ask: loop.call_soon_threadsafe(ask))
+            signal.signal(number, lambda *_, listen=listen: loop.call_soon_threadsafe(listen))
     return await work(stop)
 
 
 # --- arguments -> TaskConfig ------------------------------------------------------------------------------
 
 _CLIP_KINDS = (FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT)
+_URL_FLAGS = ("--api-url", "--judge-api-url")
 _SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
 
 
@@ -315,7 +350,8 @@ def _with(given: Mapping[str, Any], keys: Sequence[str], value: Any, flag: str) 
     below = given.get(first)
     if not rest:
         if below is not None and below != value:
-            raise ConfigError(f"{flag} {value!r} contradicts {first!r}: {below!r} in the JSON flag; give one")
+            said = "" if first == "api_key" else f" {value!r}, and {below!r} there"
+            raise ConfigError(f"{flag} contradicts {first!r} in the JSON flag{said}: give one of them")
         return {**given, first: value}
     if not isinstance(below, Mapping | None):
         raise ConfigError(f"{first!r} must be an object, not {below!r}")
@@ -545,10 +581,19 @@ def _json(value: Any) -> str:
 
 
 def _console(*, stderr: bool = False) -> Any:
-    from rich.console import Console
+    from otoscope.reports.text import ReportConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return ReportConsole(stderr=stderr, optional=stderr)
 
 
 def _complain(text: str) -> None:
-    print(text, file=sys.stderr)
+    """Tell a person something; where nobody can be told, go on."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+def _silence_stdout() -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not fail over it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

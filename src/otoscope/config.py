@@ -72,13 +72,15 @@ _ENVIRONMENT = MappingProxyType(
     {
         "OTOSCOPE_API_URL": ("api_url",),
         "OTOSCOPE_JUDGE_API_URL": ("judge_model_args", "api_url"),
-        "OTOSCOPE_DATA": ("dataset_args", BENCHMARK, "local_path"),
     }
 )
-"""Variables that stand above a stored run's setting. OPENAI_BASE_URL is not among them: it speaks to every
-program, and must not turn a run's own judge into another one."""
+"""Variables that stand above a stored run's setting: a restarted server has another address. OPENAI_BASE_URL
+and OTOSCOPE_DATA are not among them: they speak to every run, and this one has its own judge and data."""
 
 _SECRET_QUERY = re.compile(r"key|token|secret|sig|pass|pwd|auth|cred|jwt", re.IGNORECASE)
+_SECRET_FIELD = re.compile(
+    r"(?:^|_)(?:api_?key|key|secret|password|authorization|auth|credentials?|jwt)$", re.IGNORECASE
+)
 _KEY_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -396,9 +398,9 @@ def parse_object(text: str, flag: str) -> dict[str, Any]:
     try:
         return dict(_json(text))
     except json.JSONDecodeError as error:
-        near = text[max(0, error.pos - 15) : error.pos + 15]
+        # Not what stands there: it may be a part of a key.
         raise ConfigError(
-            f"{flag}: not valid JSON: {error.msg} at character {error.pos + 1}, near {near!r}. "
+            f"{flag}: not valid JSON: {error.msg} at character {error.pos + 1}. "
             "Quote the whole value for the shell in single quotes, names and texts in double quotes"
         ) from None
     except (ValueError, RecursionError) as error:
@@ -713,8 +715,11 @@ def _endpoint(
         parameters=MappingProxyType({k: v for k, v in wire.items() if v is not None}),
         extra_body=MappingProxyType(
             {
-                **_object(_default(generation.get("extra_body"), {}), f"{where}.extra_body"),
-                **extra_body,
+                **_body(
+                    _object(_default(generation.get("extra_body"), {}), f"{where}.extra_body"),
+                    f"{where}.extra_body",
+                ),
+                **_body(extra_body, f"{prefix}extra_body"),
             }
         ),
         extra_headers=MappingProxyType(
@@ -762,6 +767,16 @@ def _split_url(url: str, what: str) -> tuple[str, str | None]:
 
 def _base_path(path: str) -> str:
     return path.rstrip("/").removesuffix("/chat/completions").rstrip("/")
+
+
+def _body(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return fields to add to a request's body, which is stored: no secret, and nothing that is ours."""
+    for name in given:
+        if name in ("model", "messages"):
+            raise ConfigError(f"{where}: {name!r} is what is evaluated and cannot be replaced")
+        if _SECRET_FIELD.search(name):
+            raise ConfigError(f"{where}: {name!r} looks like a key, and would be stored: send it as a header")
+    return dict(given)
 
 
 def _bearer(key: str | None, what: str) -> str | None:

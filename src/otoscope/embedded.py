@@ -35,6 +35,10 @@ def prepare(
     memory, too little disk, or weights that are nowhere to be had.
     """
     names = [model.name for model in models if isinstance(model, EmbeddedSettings)]
+    if names:
+        # Threads that wait must sleep: spinning, they took a busy machine's processors for nothing. This has
+        # to be said before a library with OpenMP is loaded, and whoever set it knows better.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name in names:
         _check_packages(name)
         _check_memory(name)
@@ -60,7 +64,7 @@ def _check_packages(name: str) -> None:
     if missing:
         raise ConfigError(
             f"the model {name!r} inside of this process needs {', '.join(missing)}: "
-            "pip install 'otoscope[demo]', on Python 3.10 or 3.11 (for later ones no runtime was tried yet)"
+            "pip install 'otoscope[demo]'"
         )
 
 

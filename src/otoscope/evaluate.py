@@ -11,12 +11,14 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from otoscope import audio, dataset, embedded
 from otoscope.chat_api import ChatEndpoint
 from otoscope.config import (
+    BASELINE,
     EmbeddedSettings,
     EndpointSettings,
     Settings,
@@ -68,11 +70,14 @@ def run_task(
     return _run_blocking(lambda: asyncio.run(evaluate(settings, on_event=on_event)))
 
 
-def settings_for(task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+def settings_for(
+    task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str, str], *, judge_only: bool = False
+) -> Settings:
     """Resolve settings; where a run is continued, its own are the base for what is not given.
 
     A whole command, which names a model, chooses its samples itself: tasks, limit and shuffle are not taken
     over. With ``run_dir`` and a model nothing is: a requeued job's command means what it says.
+    ``judge_only`` leaves the model's endpoint out, whose URL may have held a secret that was not stored.
 
     Raises ``ConfigError``, and ``RunDirectoryError`` when the run to continue cannot be read.
     """
@@ -85,8 +90,11 @@ def settings_for(task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str,
             "to start one in a folder of your choice, give it with --run-dir"
         )
     if (config.use_cache or (config.run_dir and not config.model)) and RunStore.exists(path):
-        stored = read_manifest(path / MANIFEST).get("settings") or {}
+        stored = read_manifest(path / MANIFEST).get("settings")
+        stored = stored if isinstance(stored, dict) else {}
         config = config.over(without_selection(stored) if config.model else stored)
+    if judge_only:
+        config = replace(config, model=BASELINE, api_url=None)
     settings = resolve(config, environ)
     AnswerFilter.parse(settings.prompt.answer_filter)
     _check_kinds(settings.run.retry_failed)
@@ -100,9 +108,9 @@ async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop:
     folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, _stoppable(on_event, stop))
     with opened(settings, _about(data, settings)) as (store, lock):
         plan = _plan(store, data.samples, settings, _clip_changed, _mended(data.root))
-        async with _parts(settings, store, on_event or _ignore, folders) as (backend, judge):
-            pipeline = _pipeline(settings, store, lock, data.root, backend, judge, on_event, stop)
-            return await _work(settings, pipeline, plan, store, data.samples, on_event or _ignore)
+        async with _parts(settings, store, on_event or _ignore, folders) as parts:
+            pipeline = _pipeline(settings, store, lock, data.root, parts, on_event, stop)
+            return await _work(settings, pipeline, plan, store, lock, data.samples, on_event or _ignore)
 
 
 async def judge_run(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:
@@ -116,9 +124,9 @@ async def judge_run(settings: Settings, *, on_event: OnEvent | None = None, stop
         samples = store.samples()
         plan = _plan(store, samples, settings, lambda *_: False, lambda *_: False)
         plan = Plan((), plan.verdicts, plan.answers_done, plan.verdicts_done, plan.blank)
-        async with _parts(settings, store, on_event or _ignore, folders, judge_only=True) as (_, judge):
-            pipeline = _pipeline(settings, store, lock, store.path, None, judge, on_event, stop)
-            return await _work(settings, pipeline, plan, store, samples, on_event or _ignore)
+        async with _parts(settings, store, on_event or _ignore, folders, judge_only=True) as parts:
+            pipeline = _pipeline(settings, store, lock, store.path, parts, on_event, stop)
+            return await _work(settings, pipeline, plan, store, lock, samples, on_event or _ignore)
 
 
 def dry_run(settings: Settings) -> DryRun:
@@ -176,6 +184,18 @@ def _judge_models(settings: Settings) -> list[EndpointSettings | EmbeddedSetting
     return [settings.judge.endpoint] if settings.judge is not None else []
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    backend: Backend | None
+    judge: Judge | None
+    hush: Sequence[Callable[[], None]]
+    """What keeps each endpoint from beginning new calls, once the run stops."""
+
+    def stop_asking(self) -> None:
+        for hush in self.hush:
+            hush()
+
+
 @contextlib.asynccontextmanager
 async def _parts(
     settings: Settings,
@@ -184,12 +204,13 @@ async def _parts(
     folders: Mapping[str, Path],
     *,
     judge_only: bool = False,
-) -> AsyncIterator[tuple[Backend | None, Judge | None]]:
+) -> AsyncIterator[_Parts]:
     """Build backend and judge, and close their connections and models at the end."""
 
     def notify(message: str) -> None:
         tell(Notice(message))
 
+    endpoints: list[ChatEndpoint] = []
     async with contextlib.AsyncExitStack() as stack:
         # One language model for both, where both are inside of this process.
         language_model = embedded.language_model(folders)
@@ -200,6 +221,7 @@ async def _parts(
                 from otoscope.backends.endpoint import EndpointBackend
 
                 endpoint = await stack.enter_async_context(ChatEndpoint(model, notify))
+                endpoints.append(endpoint)
                 backend = EndpointBackend(endpoint, settings.prompt)
             case EmbeddedSettings():
                 from otoscope.backends.baseline import BaselineBackend
@@ -212,11 +234,13 @@ async def _parts(
             asked: JudgeModel
             match settings.judge.endpoint:
                 case EndpointSettings() as judge_endpoint:
-                    asked = await stack.enter_async_context(ChatEndpoint(judge_endpoint, notify))
+                    endpoint = await stack.enter_async_context(ChatEndpoint(judge_endpoint, notify))
+                    endpoints.append(endpoint)
+                    asked = endpoint
                 case EmbeddedSettings():
                     asked = EmbeddedJudge(language_model)
             judge = Judge(asked, settings.judge, store.manifest["judge_id"])
-        yield backend, judge
+        yield _Parts(backend, judge, [endpoint.stop_asking for endpoint in endpoints])
 
 
 def _pipeline(
@@ -224,8 +248,7 @@ def _pipeline(
     store: RunStore,
     lock: RunLock,
     root: Path,
-    backend: Backend | None,
-    judge: Judge | None,
+    parts: _Parts,
     on_event: OnEvent | None,
     stop: Stop | None,
 ) -> Pipeline:
@@ -234,12 +257,13 @@ def _pipeline(
         store=store,
         lock=lock,
         root=root,
-        backend=backend,
-        judge=judge,
+        backend=parts.backend,
+        judge=parts.judge,
         orders=judged_orders(store.manifest),
         slots=Slots(settings.model.concurrency, verdicts),
         judge_blank=settings.run.judge_blank,
         on_event=on_event or _ignore,
+        on_stopping=parts.stop_asking,
         stop=stop or Stop(),
     )
 
@@ -269,19 +293,18 @@ async def _work(
     pipeline: Pipeline,
     plan: Plan,
     store: RunStore,
+    lock: RunLock,
     samples: Sequence[Sample],
     tell: OnEvent,
 ) -> Run:
     """Run the pipeline; whatever happens in it, what there is gets summed up and written."""
-    owed = len(plan.answers) + len(plan.verdicts)
-    if owed or not (store.path / SAMPLES).exists():
+    for sample in plan.superseded:
+        changed = Failure(FailureKind.CLIP_CHANGED, "the stored answer is about another clip than this one")
+        store.append_answer(sample, None, changed)
+    if plan.answers or plan.verdicts or not (store.path / SAMPLES).exists():
         store.write_samples(map(sample_to_line, samples))
-    if store.skipped_lines:
-        tell(
-            Notice(
-                f"{store.skipped_lines} lines of this run are torn or foreign: what only they held is owed"
-            )
-        )
+    if count := store.skipped_lines:
+        tell(Notice(f"{count} lines of this run are torn or foreign: what only they held is owed again"))
     orders = len(judged_orders(store.manifest)) if settings.judge is not None else 0
     tell(
         RunStarted(
@@ -296,9 +319,12 @@ async def _work(
     )
     try:
         await pipeline.run(plan)
-    finally:
-        summary = await asyncio.to_thread(_write_results, store, samples)
-    return Run(store.path, summary)
+    except BaseException:
+        # Whose lock was taken must not write over what the new owner knows.
+        if lock.still_ours():
+            _write_results(store, samples)
+        raise
+    return Run(store.path, _write_results(store, samples))
 
 
 def _write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:

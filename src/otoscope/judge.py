@@ -121,7 +121,7 @@ class Judge:
     def _unusable(self, replies: Sequence[Reply], re_asks: int) -> Failure | None:
         """Return the Failure that ends the asking, or ``None`` when it is worth asking again."""
         last = replies[-1]
-        if last.finish_reason == "content_filter":
+        if _filtered(last):
             return Failure(
                 FailureKind.CONTENT_FILTER, "the judge's content filter stopped the reply", 1, tuple(replies)
             )
@@ -141,6 +141,8 @@ class Judge:
     def _read(self, order: Order, answer_sha256: str, replies: Sequence[Reply]) -> Verdict | None:
         """Return the verdict that the last reply states: the one place where the swap is undone."""
         last = replies[-1]
+        if _filtered(last):
+            return None
         given = last.probabilities
         scores = (
             _stated(last) if given is None else Scores(given["first_mean"], given["second_mean"], "expected")
@@ -169,16 +171,30 @@ def _by_role(given: Mapping[str, Any], positions: tuple[str, str]) -> dict[str, 
     }
 
 
+_LIMIT_ENDS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_NORMAL_ENDS = frozenset(
+    {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed", "end", "finished"}
+)
+_OPEN_ENDED = re.compile(r"(?:^|[^0-9])1$|\.$")
+"""A text that may go on: "8 1" to "8 10", "8." to "8.5"."""
+
+
 def _cut_off(reply: Reply) -> bool:
-    return reply.finish_reason == "length"
+    return (reply.finish_reason or "").lower() in _LIMIT_ENDS
 
 
 def _stated(reply: Reply) -> Scores | None:
     text = reply.text or ""
-    if _cut_off(reply):
+    end = (reply.finish_reason or "").lower()
+    unfinished = _OPEN_ENDED.search(text.rstrip()) if not end else end not in _NORMAL_ENDS
+    if unfinished:
         # The last line may lack its end: "8 1" may have been going to be "8 10".
         text = text.rpartition("\n")[0]
     return parse_verdict(text)
+
+
+def _filtered(reply: Reply) -> bool:
+    return (reply.finish_reason or "").lower() == "content_filter"
 
 
 def _said(reply: Reply) -> str:

@@ -50,7 +50,7 @@ def peek(settings: Settings) -> RunStore | None:
     if path is None or not RunStore.exists(path):
         return None
     store = RunStore.open(path)
-    _continue(store, settings, _requested(settings), {})
+    _continue(store, settings, _requested(settings), {"settings": store.manifest.get("settings")})
     _name_judge(store)
     return store
 
@@ -67,8 +67,12 @@ def _requested(settings: Settings) -> Json:
 def _run_path(settings: Settings) -> Path:
     """Return where the run lives, the folder made. Raises ``RunDirectoryError``."""
     path = settings.run.path
-    if path is not None and path.is_dir() and not RunStore.exists(path):
-        strangers = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+    if path is not None and not RunStore.exists(path):
+        try:
+            entries = list(path.iterdir()) if path.is_dir() else []
+        except OSError as error:
+            raise RunDirectoryError(f"{path}: cannot be looked into: {error.strerror or error}") from None
+        strangers = [entry.name for entry in entries if not entry.name.startswith(".")]
         if strangers:
             raise RunDirectoryError(
                 f"{path}: holds {strangers[0]!r}, but no {MANIFEST}: it is no run. Give a new folder"
@@ -103,6 +107,9 @@ def _continue(store: RunStore, settings: Settings, requested: Json, about: Json)
     """Refuse, by name, a changed setting that affects answers or verdicts; else note what is new."""
     manifest = store.manifest
     before = manifest.get("fingerprint") or {}
+    if not about:
+        # Only judged: what the answers were made with stays as it is.
+        requested = {**before, "judge": requested["judge"]}
     changes = {
         name: change
         for name, change in changed_fields(before, requested).items()

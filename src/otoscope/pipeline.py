@@ -39,18 +39,28 @@ from otoscope.store import EMPTY_ANSWER, Plan, RunStore
 GRACE = 8.0
 """Seconds that calls in flight get to end when the run stops: they are paid for."""
 SYNC_INTERVAL = 0.2
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks at whether the lock is ours: what is paid for after that is paid for twice."""
 FIRST_TRIES = 3
 """Samples that may fail in a row, each alone, before an endpoint that served none is given up."""
 BLANK_WINDOW, BLANK_LIMIT = 100, 5
 """More than 5 blank answers among the first 100: something is wrong with the server, not with the model."""
 
-_NOT_SENT = frozenset({FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT})
+_NOT_SENT = frozenset(
+    {
+        FailureKind.MISSING_AUDIO,
+        FailureKind.BAD_AUDIO,
+        FailureKind.UNREADABLE_AUDIO,
+        FailureKind.OUTSIDE_ROOT,
+    }
+)
 _SERVED = frozenset(
     {
         FailureKind.UNPARSEABLE,
         FailureKind.CUT_OFF,
         FailureKind.CONTENT_FILTER,
         FailureKind.CONTEXT_TOO_SMALL,
+        FailureKind.TOO_LARGE,
         FailureKind.NO_ANSWER,
         FailureKind.BLANK_AFTER_FILTER,
         FailureKind.CUT_WHILE_THINKING,
@@ -106,6 +116,7 @@ class Pipeline:
         slots: Slots,
         judge_blank: bool,
         on_event: Callable[[Event], None],
+        on_stopping: Callable[[], None],
         stop: Stop,
     ) -> None:
         self._store = store
@@ -117,7 +128,10 @@ class Pipeline:
         self._slots = slots
         self._judge_blank = judge_blank
         self._on_event = on_event
+        self._on_stopping = on_stopping
         self._stop = stop
+        # What served this run before is no wrong key, name or wire form: its trouble is the samples' own.
+        self._served_before = {"model": store.has_answers, "judge": store.has_verdicts}
         self._to_answer: deque[Sample] = deque()
         self._to_judge: asyncio.Queue[tuple[Sample, Order] | None] = asyncio.Queue()
         self._held: list[Sample] = []
@@ -160,18 +174,21 @@ class Pipeline:
             unproven = await self._one_alone(owed, withheld)
             if unproven is None:
                 break
-            if unproven[1].kind not in _NOT_SENT:
+            role, failure = unproven
+            if failure.kind not in _NOT_SENT:
                 failed.append(unproven)
             if len(failed) == FIRST_TRIES:
-                role, failure = failed[-1]
+                if self._served_before[role]:
+                    break
                 raise EndpointError(
                     role,
                     f"the first {FIRST_TRIES} requests to the {role} all failed, the last one with "
                     f"{failure.kind.value}: {failure.message}. No other was sent; nothing is lost: put it "
                     "right, then resume the run",
                 )
-        for store_it in withheld:
-            store_it()
+        if not self._stopping:
+            for store_it in withheld:
+                store_it()
 
     async def _one_alone(
         self, owed: deque[tuple[Sample, Order]], withheld: list[Callable[[], object]]
@@ -186,23 +203,37 @@ class Pipeline:
                     return None
                 withheld.append(partial(self._store_answer, sample, clip, answer))
                 return "model", answer
-            if not self._store_answer(sample, clip, answer):
-                return None  # blank: not judged before it is known to be an exception
-            orders: Sequence[Order] = self._orders
+            # A blank answer is not judged before it is known to be an exception.
+            judge_now = self._store_answer(sample, clip, answer)
+            if not judge_now or self._stopping:
+                return None
+            orders: Sequence[Order] = self._orders_owed(sample)
         else:
             sample = owed[0][0]
             orders = [order for other, order in owed if other is sample]
             for _ in orders:
                 owed.popleft()
-        verdicts = await asyncio.gather(*(self._ask_judge(sample, order) for order in orders))
-        unproven: Failure | None = None
-        for order, (digest, verdict) in zip(orders, verdicts, strict=True):
-            if isinstance(verdict, Failure) and verdict.kind not in _SERVED:
-                unproven = verdict
-                withheld.append(partial(self._store_verdict, sample, order, digest, verdict))
-            else:
-                self._store_verdict(sample, order, digest, verdict)
-        return None if unproven is None else ("judge", unproven)
+        # Each is stored as it comes: the one must not wait, unstored, for the other.
+        judged = await asyncio.gather(
+            *(self._one_verdict(sample, order, withheld) for order in orders), return_exceptions=True
+        )
+        unproven: tuple[Role, Failure] | None = None
+        for result in judged:
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                unproven = ("judge", result)
+        return unproven
+
+    async def _one_verdict(
+        self, sample: Sample, order: Order, withheld: list[Callable[[], object]]
+    ) -> Failure | None:
+        digest, verdict = await self._ask_judge(sample, order)
+        if isinstance(verdict, Failure) and verdict.kind not in _SERVED:
+            withheld.append(partial(self._store_verdict, sample, order, digest, verdict))
+            return verdict
+        self._store_verdict(sample, order, digest, verdict)
+        return None
 
     # --- everything else ----------------------------------------------------------------------------------
 
@@ -293,8 +324,15 @@ class Pipeline:
 
     def _queue(self, sample: Sample) -> None:
         # Next to each other, so that a server's prefix cache serves the second.
-        for order in self._orders:
+        for order in self._orders_owed(sample):
             self._to_judge.put_nowait((sample, order))
+
+    def _orders_owed(self, sample: Sample) -> list[Order]:
+        """Return the orders to judge: a text that was judged before has its verdicts, and costs nothing."""
+        if self._judge is None:
+            return []
+        judge_id = self._judge.judge_id
+        return [order for order in self._orders if not self._store.is_judged(sample, order, judge_id)]
 
     def _release_held(self) -> None:
         for sample in self._held:
@@ -338,6 +376,7 @@ class Pipeline:
                     self._note(task)
                 if self._stopping and deadline is None:
                     deadline = loop.time() + GRACE
+                    self._on_stopping()
                     self._wake_judges()
                     if pending and self._may_wait:
                         self._on_event(
@@ -371,10 +410,14 @@ class Pipeline:
     async def _keep_house(self) -> None:
         """Force lines to the disk soon after they were written, and keep the lock ours."""
         loop = asyncio.get_running_loop()
-        renewed = loop.time()
+        renewed = looked = loop.time()
         while True:
             await asyncio.sleep(SYNC_INTERVAL)
             await asyncio.to_thread(self._store.sync)
             if loop.time() - renewed >= RENEW_SECONDS:
                 await asyncio.to_thread(self._lock.renew)
-                renewed = loop.time()
+                renewed = looked = loop.time()
+            elif loop.time() - looked >= LOOK_INTERVAL:
+                looked = loop.time()
+                if not await asyncio.to_thread(self._lock.still_ours):
+                    await asyncio.to_thread(self._lock.renew)  # which says who has it now

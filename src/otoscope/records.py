@@ -193,6 +193,10 @@ class FailureKind(str, Enum):
     CUT_WHILE_THINKING = "cut_while_thinking"
     UNPARSEABLE = "unparseable"
     CUT_OFF = "cut_off"
+    UNREADABLE_AUDIO = "unreadable_audio"
+    """The system did not give the clip: no right, too many open files, a network disk that is away."""
+    CLIP_CHANGED = "clip_changed"
+    """Not an end: from here on the stored answer, which is about other bytes, does not count."""
     ASKED_AGAIN = "asked_again"
     """Not an end: a reply that did not serve was stored while the next one was asked for."""
 
@@ -204,6 +208,8 @@ class FailureKind(str, Enum):
 
 _PASSING = frozenset(
     {
+        FailureKind.UNREADABLE_AUDIO,
+        FailureKind.CLIP_CHANGED,
         FailureKind.TIMEOUT,
         FailureKind.CONNECTION,
         FailureKind.RATE_LIMITED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 
 from otoscope._version import __version__
 from otoscope.chat_api.body import Body
@@ -21,7 +22,13 @@ CONNECT_TIMEOUT = 10.0
 """For name, connection, proxy and TLS together."""
 EXPECT_TIMEOUT = 2.0
 MAX_REPLY_BYTES = 16 << 20
+MAX_HEADER_BYTES = 64 << 10
+"""For each line of a reply's head: what gateways add there must not cost a paid reply."""
 LISTING_TIMEOUT = 5.0
+
+
+class HeaderTooLargeError(aiohttp.ClientError):
+    """A reply came whose head has a line of over :data:`MAX_HEADER_BYTES`; it cannot be read."""
 
 
 @dataclass(slots=True)
@@ -97,7 +104,7 @@ class Connections:
         """Send one request and read its reply, in ``limit`` seconds at most.
 
         Returns ``None`` when the server ignored ``Expect``: the body was not sent. Raises what aiohttp
-        raises.
+        raises, and ``HeaderTooLargeError``.
         """
         route.restart()
         if not route.expect:
@@ -133,6 +140,12 @@ class Connections:
                 route.answered = True
                 content = await _read(response)
                 return Exchanged(response.status, response.headers, content)
+        except aiohttp.ClientResponseError as error:
+            if any(isinstance(cause, LineTooLong) for cause in _causes(error)):
+                route.answered = True
+                # Without the header's text, which may hold a cookie.
+                raise HeaderTooLargeError from error
+            raise
         finally:
             _route.set(None)
             transport = route.transport
@@ -174,6 +187,8 @@ class Connections:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             trace_configs=[trace],
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
             # Would let ~/.netrc override the key, or make the request impossible where both are there.
             trust_env=False,
         )
@@ -182,6 +197,12 @@ class Connections:
 async def _expect_clock(route: Route) -> None:
     await route.head_sent.wait()
     await asyncio.sleep(EXPECT_TIMEOUT)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while (cause := error.__cause__) is not None:
+        yield cause
+        error = cause
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

@@ -39,6 +39,8 @@ from otoscope.records import Failure, FailureKind, Reply
 MAX_BACKOFF = 60.0
 TRIES_UNTIL_FIRST_REPLY = 3
 """A server that has never answered is probably not there: a person is waiting for that news."""
+REFUSALS_IN_A_ROW = 3
+"""From an endpoint that has served others, one is a gateway's whim and three are a key that was revoked."""
 EXPECT_FROM = 64 * 1024
 """Bytes from which on a body can still be in our own buffers when the server breaks the connection."""
 
@@ -89,9 +91,13 @@ class ChatEndpoint:
         self._expect_works = True
         self._paused_until = 0.0
         self._last_response: float | None = None
+        self._has_served = False
+        self._refusals_in_a_row = 0
+        self._no_more: asyncio.Future[None] | None = None
         self._secrets = tuple(_secrets(settings))
 
     async def __aenter__(self) -> ChatEndpoint:  # noqa: PYI034 (Self needs Python 3.11)
+        self._no_more = asyncio.get_running_loop().create_future()
         await self._connections.open()
         return self
 
@@ -100,17 +106,32 @@ class ChatEndpoint:
     ) -> None:
         await self._connections.close()
 
+    def stop_asking(self) -> None:
+        """Begin no attempt any more: a run that stops gives calls in flight time to end, and no new ones.
+
+        Attempts in flight go on to their end, and what they bring is returned. Where a further attempt would
+        follow, or a first one, ``ask`` raises ``asyncio.CancelledError`` instead; where it waits for its
+        turn, it does so at once. To be called in the event loop, any number of times.
+        """
+        if not self._end_of_asking.done():
+            self._end_of_asking.set_result(None)
+
     async def ask(self, messages: Sequence[Message], **overrides: Any) -> Reply | Failure:
         """Send one request, retried as the settings say, and return the reply or why there is none.
 
         ``overrides`` replace parameters for this request. Raises ``EndpointError`` when the endpoint
-        refuses every request (key, model name, URL, quota) or cannot be reached any more.
+        refuses every request (key, model name, URL, quota) or cannot be reached any more, also for want of
+        file descriptors; ``asyncio.CancelledError`` after :meth:`stop_asking`.
+
+        Once it has given a reply, a 403, 404, 405 or redirect is this request's own Failure, until there are
+        :data:`REFUSALS_IN_A_ROW` of them without a reply between.
         """
         loop = asyncio.get_running_loop()
         asking = _Asking(deadline=loop.time() + self.settings.total_timeout)
         trouble = Trouble(FailureKind.RATE_LIMITED, "the server asked all requests to wait", Next.PAUSE)
         while True:
             await self._wait_while_paused(asking.deadline)
+            self._check_asking()
             if loop.time() >= asking.deadline:
                 return self._end(asking, trouble)
             result = await self._attempt(messages, overrides, asking)
@@ -128,7 +149,21 @@ class ChatEndpoint:
             if trouble.next is Next.GIVE_UP or out_of_tries or loop.time() + wait >= asking.deadline:
                 return self._end(asking, trouble)
             if trouble.next is Next.BACK_OFF:
-                await asyncio.sleep(wait)
+                await self._sleep(wait)
+
+    def _check_asking(self) -> None:
+        if self._end_of_asking.done():
+            raise asyncio.CancelledError("no more is asked: the run stops")
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.wait((self._end_of_asking,), timeout=seconds)
+        self._check_asking()
+
+    @property
+    def _end_of_asking(self) -> asyncio.Future[None]:
+        if self._no_more is None:
+            raise RuntimeError("the endpoint is used outside of its context manager")
+        return self._no_more
 
     def _allowed_tries(self, trouble: Trouble) -> int:
         nobody_there = trouble.unreachable and self._last_response is None
@@ -141,6 +176,10 @@ class ChatEndpoint:
 
     def _end(self, asking: _Asking, trouble: Trouble) -> Failure:
         """Return the Failure that this amounts to. Raises ``EndpointError`` for a server that is gone."""
+        if trouble.ours:
+            self._refuse(
+                f"{trouble.message} ({asking.attempts} attempts). Nothing is lost: then resume the run"
+            )
         last, since = self._last_response, asking.unreachable_since
         never_worked = last is None and trouble.kind is FailureKind.CONNECTION
         # Others may have been answered since: then it is not the server that is gone.
@@ -182,6 +221,7 @@ class ChatEndpoint:
             return read
         if isinstance(read, ServerError):
             return await self._after_refusal(exchanged, read, form, sent)
+        self._has_served, self._refusals_in_a_row = True, 0
         return Reply(
             text=read.text,
             reasoning=read.reasoning,
@@ -211,8 +251,9 @@ class ChatEndpoint:
         message = self._said(row.say.format(limit=limit, error=reason))
         if is_tls(error) and self._last_response is None:
             self._refuse(message)
-        again = Next.BACK_OFF
-        broke_before_reply = row.kind is FailureKind.CONNECTION and not row.unreachable and not route.answered
+        again = row.next
+        broke = row.kind is FailureKind.CONNECTION and not row.unreachable and not row.ours
+        broke_before_reply = broke and not route.answered
         if broke_before_reply and not route.fresh:
             # Whatever else is in the pool may be as dead: from here on this request opens its own. And what
             # looks like a broken upload is often a refusal that was lost with the connection.
@@ -220,7 +261,7 @@ class ChatEndpoint:
             route.expect = body.length >= EXPECT_FROM
             if route.reused or route.expect:
                 again = Next.AT_ONCE
-        return Trouble(row.kind, message, again, unreachable=row.unreachable)
+        return Trouble(row.kind, message, again, unreachable=row.unreachable, ours=row.ours)
 
     async def _after_refusal(
         self, exchanged: Exchanged, error: ServerError, form: WireForm, sent: Mapping[str, Any]
@@ -229,11 +270,16 @@ class ChatEndpoint:
         status = exchanged.status if exchanged.status >= 300 else error.status or 200
         row = meaning_of(status, error)
         text = self._said(f"{status}: {error.message}" if error.message else f"{status}")
-        if row.next is Next.STOP:
-            location = self._said(exchanged.headers.get("Location", "?"))
+        if 300 <= status < 400 and (location := exchanged.headers.get("Location")):
+            text = f"{text}: it redirects to {self._said(location)}"
+        if row.next is Next.STOP_UNLESS_SERVED and self._has_served:
+            self._refusals_in_a_row += 1
+            if self._refusals_in_a_row < REFUSALS_IN_A_ROW:
+                return Trouble(row.kind, text, Next.GIVE_UP)
+            text = f"{self._refusals_in_a_row} requests in a row were refused, the last one with {text}"
+        if row.next in (Next.STOP, Next.STOP_UNLESS_SERVED):
             place = await self._place(text) if "{place}" in row.say else ""
-            key = _KEY_ADVICE[self.settings.role]
-            self._refuse(row.say.format(text=text, key=key, place=place, location=location))
+            self._refuse(row.say.format(text=text, key=_KEY_ADVICE[self.settings.role], place=place))
         if row.next is Next.ADAPT:
             again = Next.AT_ONCE if self._adapt(error, form, sent) else Next.GIVE_UP
             return Trouble(row.kind, text, again)
@@ -293,7 +339,7 @@ class ChatEndpoint:
         while (left := min(self._paused_until, deadline) - loop.time()) > 0:
             # A little later than asked, spread out: the lower bound holds, and not all come at once.
             spread = random.uniform(0, min(1.0, 0.1 * left))  # noqa: S311 (jitter)
-            await asyncio.sleep(min(left + spread, deadline - loop.time()))
+            await self._sleep(min(left + spread, deadline - loop.time()))
 
 
 def _secrets(settings: EndpointSettings) -> Iterator[str]:

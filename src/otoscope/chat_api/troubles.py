@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import ssl
 from collections.abc import Container
@@ -11,6 +12,7 @@ from enum import Enum, auto
 
 import aiohttp
 
+from otoscope.chat_api.connections import MAX_HEADER_BYTES, HeaderTooLargeError
 from otoscope.chat_api.replies import ServerError
 from otoscope.records import FailureKind
 
@@ -20,6 +22,8 @@ class Next(Enum):
 
     STOP = auto()
     """Raise ``EndpointError``: no other request would fare better."""
+    STOP_UNLESS_SERVED = auto()
+    """Raise ``EndpointError``; but where others were served, give up, unless several in a row fare so."""
     GIVE_UP = auto()
     """This sample has failed; the others go on."""
     BACK_OFF = auto()
@@ -42,6 +46,8 @@ class Trouble:
     """Seconds the server asked for."""
     unreachable: bool = False
     """Whether there was not even a connection."""
+    ours: bool = False
+    """Whether this process is at fault, whatever the server does."""
 
 
 # --- statuses ---------------------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ class StatusRow:
     kind: FailureKind
     next: Next
     say: str = "{text}"
-    """May hold ``{text}`` (the server's words), ``{key}`` and ``{place}`` (advice), ``{location}``."""
+    """May hold ``{text}`` (the server's words), ``{key}`` and ``{place}`` (advice)."""
 
 
 # 200 stands for an error without a status of its own inside of a good reply.
@@ -80,9 +86,8 @@ _STATUSES = (
         range(300, 400),
         _ANYTHING,
         FailureKind.REJECTED,
-        Next.STOP,
-        "{text}: it redirects to {location}. Redirects are not followed, since the key would go with them; "
-        "give that URL yourself",
+        Next.STOP_UNLESS_SERVED,
+        "{text}. Redirects are not followed, since the key would go with them; give that URL yourself",
     ),
     StatusRow(
         (402,),
@@ -99,7 +104,14 @@ _STATUSES = (
         "the quota is used up ({text}). Nothing is lost: raise it, then resume the run",
     ),
     StatusRow((200, 400, 403, 422, 451), _CONTENT_FILTER, FailureKind.CONTENT_FILTER, Next.GIVE_UP),
-    StatusRow((401, 403), _ANYTHING, FailureKind.REJECTED, Next.STOP, "the key was refused ({text}). {key}"),
+    StatusRow((401,), _ANYTHING, FailureKind.REJECTED, Next.STOP, "the key was refused ({text}). {key}"),
+    StatusRow(
+        (403,),
+        _ANYTHING,
+        FailureKind.REJECTED,
+        Next.STOP_UNLESS_SERVED,
+        "the key was refused ({text}). {key}",
+    ),
     StatusRow(
         (407,),
         _ANYTHING,
@@ -107,7 +119,7 @@ _STATUSES = (
         Next.STOP,
         "the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) wants other credentials ({text})",
     ),
-    StatusRow((404, 405), _ANYTHING, FailureKind.REJECTED, Next.STOP, "{place}"),
+    StatusRow((404, 405), _ANYTHING, FailureKind.REJECTED, Next.STOP_UNLESS_SERVED, "{place}"),
     StatusRow((200, 400, 413, 422, 500), _CONTEXT, FailureKind.CONTEXT_TOO_SMALL, Next.GIVE_UP),
     StatusRow((400, 422), _ANYTHING, FailureKind.REJECTED, Next.ADAPT),
     StatusRow((413,), _ANYTHING, FailureKind.TOO_LARGE, Next.GIVE_UP),
@@ -131,16 +143,45 @@ def meaning_of(status: int, error: ServerError) -> StatusRow:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRow:
-    """One row: an exception of such a type is this kind of trouble."""
+    """One row: an exception of such a type, and with such a number, is this kind of trouble."""
 
     types: tuple[type[Exception], ...]
     kind: FailureKind
     unreachable: bool
     say: str
     """May hold ``{limit}`` (seconds) and ``{error}``."""
+    next: Next = Next.BACK_OFF
+    errnos: Container[int] | None = None
+    """``None``: any, or none."""
+    ours: bool = False
+    """As in :class:`Trouble`."""
+
+    def fits(self, error: Exception) -> bool:
+        """Whether the exception is of this row."""
+        if not isinstance(error, self.types):
+            return False
+        return self.errnos is None or getattr(error, "errno", None) in self.errnos
 
 
 _CONNECTIONS = (
+    # Requests that end meanwhile set descriptors free, hence a back-off. It may be the socket, the look-up of
+    # the host or the clip's file that found none.
+    ConnectionRow(
+        (OSError,),
+        FailureKind.CONNECTION,
+        False,
+        "this process has too many open files: raise ulimit -n or lower the batch sizes",
+        errnos=(errno.EMFILE, errno.ENFILE),
+        ours=True,
+    ),
+    # Paid for and thrown away: the next one would have the same header.
+    ConnectionRow(
+        (HeaderTooLargeError,),
+        FailureKind.BAD_REPLY,
+        False,
+        f"the reply has a header of over {MAX_HEADER_BYTES >> 10} KB and cannot be read",
+        next=Next.GIVE_UP,
+    ),
     ConnectionRow(
         (aiohttp.ClientSSLError, ssl.SSLError),
         FailureKind.CONNECTION,
@@ -179,7 +220,7 @@ CONNECTION_ERRORS: tuple[type[Exception], ...] = (aiohttp.ClientError, asyncio.T
 
 def meaning_of_break(error: Exception) -> ConnectionRow:
     """Return the row that fits an exception out of :data:`CONNECTION_ERRORS`."""
-    return next(row for row in _CONNECTIONS if isinstance(error, row.types))
+    return next(row for row in _CONNECTIONS if row.fits(error))
 
 
 def is_tls(error: Exception) -> bool:

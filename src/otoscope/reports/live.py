@@ -85,7 +85,13 @@ class LiveDisplay:
         self._progress = None
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Take in one event. Never raises for trouble with what it is shown on: progress is not the work."""
+        try:
+            self._take_in(event)
+        except OSError:
+            self._console.quiet = True
+
+    def _take_in(self, event: Event) -> None:
         match event:
             case Notice(message):
                 self._print(message)

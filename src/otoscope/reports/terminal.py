@@ -118,6 +118,8 @@ def _served(summary: Summary, role: str, name: str, say: Cleaner) -> str:
     returned = {served: count for served, count in names.items() if served != "not named"}
     if set(returned) <= {name}:
         return say(name)
+    if "weights" in (summary.requested.get(role) or {}):
+        return f"{say(name)} ({say(', '.join(returned))})"
     if len(returned) == 1:
         return f"{say(name)} (the server says {say(next(iter(returned)))})"
     most = sorted(returned.items(), key=lambda entry: (-entry[1], entry[0]))

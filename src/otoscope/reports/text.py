@@ -5,6 +5,28 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+_LEAST_WIDTH, _USUAL_WIDTH = 20, 80
+
+
+class ReportConsole(Console):
+    """A console whose reader may go away, and whose width is never too small to say anything.
+
+    What is printed after the reader has gone is dropped where ``optional``, as progress is; otherwise
+    ``BrokenPipeError`` is raised.
+    """
+
+    def __init__(self, *, stderr: bool = False, optional: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False)
+        self._optional = optional
+        if self.width < _LEAST_WIDTH:
+            self.width = _USUAL_WIDTH
+
+    def on_broken_pipe(self) -> None:
+        """Take note that the reader has gone; rich's own way is to end the process with 1."""
+        if not self._optional:
+            raise BrokenPipeError
+        self.quiet = True
+
 
 class Cleaner:
     """Makes foreign text fit to be printed: one line, no control characters, nothing a terminal lacks."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otoscope.benchmark import SCORE_MAX, SCORE_MIN
+from otoscope.benchmark import SCORE_MAX, SCORE_MIN, TASKS
 from otoscope.records import (
     Failure,
     FailureKind,
@@ -84,7 +84,12 @@ def sample_to_line(sample: Sample) -> Json:
 
 
 def sample_from_line(line: Json) -> Sample:
-    """Read what :func:`sample_to_line` wrote; the clip's place is relative to the data root."""
+    """Read what :func:`sample_to_line` wrote; the clip's place is relative to the data root.
+
+    Raises ``KeyError`` for a field that is missing and for a task that there is not.
+    """
+    if line["task_name"] not in TASKS:
+        raise KeyError(line["task_name"])
     return Sample(
         task=line["task_name"],
         dataset=line["dataset_name"],

@@ -63,6 +63,8 @@ from otoscope.store.lines import (
 EMPTY_ANSWER = "empty_answer"
 
 _NO_LINES = SampleLines()
+_NO_END = frozenset({FailureKind.ASKED_AGAIN, FailureKind.CLIP_CHANGED})
+"""Failures after which a sample is as open as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Plan:
     verdicts_done: int
     blank: int
     """Answers among those done that are blank."""
+    superseded: tuple[Sample, ...] = ()
+    """Samples whose stored answer is about other bytes than their clip has now."""
 
 
 class RunStore:
@@ -307,18 +311,24 @@ class RunStore:
         """
         retry = set(retry_failed)
         answers: list[Sample] = []
+        failed_before: list[Sample] = []
+        superseded: list[Sample] = []
         verdicts: list[tuple[Sample, Order]] = []
         answers_done = verdicts_done = blank = 0
         for sample in samples:
             stored = self.stored_answer(sample)
             if stored is None:
                 failure = next(reversed(self._failures(sample)), None)
-                if failure is None or _owed_again(failure.kind, retry) or mended(sample, failure):
+                if failure is None or failure.kind in _NO_END:
                     answers.append(sample)
+                elif _owed_again(failure.kind, retry) or mended(sample, failure):
+                    failed_before.append(sample)
                 else:
                     answers_done += 1
                 continue
-            if (stored.blank and EMPTY_ANSWER in retry) or clip_changed(sample, stored):
+            if changed := clip_changed(sample, stored):
+                superseded.append(sample)
+            if changed or (stored.blank and EMPTY_ANSWER in retry):
                 answers.append(sample)
                 continue
             answers_done += 1
@@ -333,7 +343,9 @@ class RunStore:
                     verdicts.append((sample, order))
                 else:
                     verdicts_done += 1
-        return Plan(tuple(answers), tuple(verdicts), answers_done, verdicts_done, blank)
+        # What failed before goes last: it says least about whether the endpoint works.
+        owed = (*answers, *failed_before)
+        return Plan(owed, tuple(verdicts), answers_done, verdicts_done, blank, tuple(superseded))
 
     @property
     def has_answers(self) -> bool:
@@ -353,14 +365,25 @@ class RunStore:
         """Return the answer that counts for this sample as its record is now, or ``None``.
 
         The first success wins, except that one for another clip than before supersedes it, and that one with
-        a text supersedes a blank one (which is asked for again when ``retry_failed`` says so).
+        a text supersedes a blank one (which is asked for again when ``retry_failed`` says so). After a
+        ``clip_changed`` line none before it counts.
         """
         best: StoredAnswer | None = None
+        marks = [f.place for f in self._failures(sample) if f.kind is FailureKind.CLIP_CHANGED]
         for stored in self._answers(sample):
+            if marks and stored.place < marks[-1]:
+                continue
             new_clip = best is not None and stored.clip_sha256 != best.clip_sha256
             if best is None or new_clip or (best.blank and not stored.blank):
                 best = stored
         return best
+
+    def is_judged(self, sample: Sample, order: Order, judge_id: str) -> bool:
+        """Whether the text that counts for this sample has this verdict already, whoever wrote it when."""
+        stored = self.stored_answer(sample)
+        if stored is None:
+            return False
+        return self._verdict_lines(sample, order, judge_id, stored.answer_sha256).success is not None
 
     def answer_text(self, sample: Sample) -> tuple[str, str]:
         """Return the text to judge and its SHA-256, read back from disk.
@@ -420,9 +443,9 @@ class RunStore:
         stored = self.stored_answer(sample)
         failures = self._failures(sample)
         if stored is None:
-            if not failures or failures[-1].kind is FailureKind.ASKED_AGAIN:
+            if not failures or failures[-1].kind in _NO_END:
                 return Outcome(sample, None)
-            told = self._told(ANSWERS, failures, failures[-1].place)
+            told = self._told(ANSWERS, (*failures, *self._answers(sample)), failures[-1].place)
             return Outcome(sample, failure_of(told), clip=told[-1].get("clip"))
         told = self._told(ANSWERS, (*failures, *self._answers(sample)), stored.place)
         line = told[-1]
@@ -444,7 +467,7 @@ class RunStore:
 
     def _verdict(self, lines: VerdictLines) -> Verdict | Failure | None:
         if lines.success is None:
-            if not lines.failures or lines.failures[-1].kind is FailureKind.ASKED_AGAIN:
+            if not lines.failures or lines.failures[-1].kind in _NO_END:
                 return None
             return failure_of(self._told(VERDICTS, lines.failures, lines.failures[-1].place))
         told = self._told(VERDICTS, lines.failures, lines.success)
