@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from otoscope.errors import ConfigError
@@ -43,6 +43,12 @@ LINES = [
     "[{a}, {b}]",
     '["{a}", "{b}"]',
     "Scores: {a} {b}",
+    "{a} and {b}",
+    "{a} & {b}",
+    "{a}和{b}",
+    "({a}) and ({b})",
+    "Scores: {a}/10 and {b}/10",
+    "Final scores: **{a}** and **{b}**",
     "**Final Scores:** {a} {b}",
     "| Score | {a} | {b} |",
     "Scores for Assistant 1 and 2, respectively: {a} {b}",
@@ -85,6 +91,99 @@ BLOCKS = [
     "{a} {b}\n<think>or rather\n1 2",
     "[THINK]1 2[/THINK]\n{a} {b}",
     '{a} {b}\nThe 12" record was missed.',
+    "Scores:\n```\n{a} {b}\n```",
+    "Here are the **scores**:\n\n```\n{a} {b}\n```\n\nAssistant 1 hears more.",
+    "```\n{a} {b}\n```\nExplanation: Assistant 1 hears more.",
+    "{a} {b}\n```\n{a} {b}\n```\nThat is all.",
+    "[Question]\nWhich?\n1 2\n[System]\nPlease rate on a scale of 1 to 10.\n{a} {b}",
+    "Assistant 1 may get a 6 for this, or else a 9.\n{a} {b}",
+    # explanations that repeat the scores, or count something else
+    "{a} {b}\nAssistant 1 deserves a score of {a} because it hears 3 of 4 sounds.",
+    "{a} {b}\nAssistant 2's answer scores lower ({b}) since it misses 2 sounds.",
+    "{a} {b}\nI gave Assistant 2 a {b} and Assistant 1 {a}.",
+    "{a} {b}\n**Assistant 1 ({a}/10):** good, 3 of 4.\n**Assistant 2 ({b}/10):** vague.",
+    "{a} {b}\nAssistant 1: {a} - correct.\nAssistant 2: {b} - vague.",
+    "{a} {b}\nFinal scores: {a} and {b}, as the first is better.",
+    "{a} {b}\nAssistant 1's answer is 5, while the reference says 4.",
+    "{a} {b}\nAssistant 2 says 3 dogs instead of 2, and gives only 1 reason.",
+    "{a} {b}\nOverall, Assistant 1 scores 1 point higher as it names 3 instruments at 120 BPM (2 are right).",
+    "{a} {b}\nThe scores are on a scale from 1 to 10.",
+    '{a} {b}\nAssistant 1 is exactly right ("3"), so it earns a high score. Assistant 2 counted 5.',
+    "{a} {b}\nAssistant 1 is rated {a}/10, Assistant 2 {b}/10, as the clip has 2 voices at 44.1 kHz.",
+    "{a} {b}\n1. Helpfulness score: 9/10 for Assistant 1.\n2. It is at 0:05 and 0:10.",
+    "{a} {b}\n评分理由：助手1提到3种乐器，得{a}分；助手2只提到2种，得{b}分。",
+]
+# Thinking in the forms of several models, between what comes before and after its text.
+THINKING = [
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    (
+        "<|start|>assistant<|channel|>analysis<|message|>",
+        "<|end|>\n<|channel|>final <|constrain|>json<|message|>",
+    ),
+    ("<|channel|>commentary to=functions.rate<|message|>", "<|call|><|channel|>final<|message|>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("analysisHm.", "assistantfinal"),
+    ("◁think▷", "◁/think▷"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<thoughts>", "</thoughts>"),
+    ("<Reasoning>", "</Reasoning>"),
+    ("<reflection>", "</reflection>"),
+]
+JUDGES_THINKING = [
+    *THINKING,
+    ("<analysis>", "</analysis>"),
+    ("<scratchpad>", "</scratchpad>"),
+    ("<scratch_pad>", "</scratch_pad>"),
+    ("<inner_monologue>", "</inner_monologue>"),
+    ("<draft>", "</draft>"),
+]
+# What a person reads as scores of 9 and 2; many of them are no verdict by themselves.
+OTHER_SCORES = [
+    "9 and 2",
+    "Final answer: 9 and 2",
+    "Final: Assistant 1 = 9, Assistant 2 -> 2",
+    "Assistant 1 = 9, Assistant 2 -> 2",
+    "Assistant 1: 9 - correct.\nAssistant 2: 2 - vague.",
+    "Correction: 9 2",
+    "Correction: 9-2",
+    "Correction: 9/2",
+    "Corrected scores -> 9 / 2",
+    "Correction: the second one is a 2",
+    "Revised: A1 9, A2 2",
+    "Updated line: 9 2",
+    "Actually, Assistant 2 is wrong, so it should be 2.",
+    "On reflection the scores are 9 and 2.",
+    "Wait. 9 2?",
+    "Second thoughts: 9 2",
+    "Let me look again: 9 2 it is.",
+    "I meant 9 2",
+    "Make that 9 and 2!",
+    "I would give 9 and 2 because the first is better.",
+    "I would give Assistant 1 a 9 and Assistant 2 a 2.",
+    "I lower the second score to 2.",
+    "Assistant 2 deserves a score of 2 only.",
+    "9 and 2 would be fairer, all in all, as the second answer misses the dog.",
+    "Final scores: nine and two",
+    "Final scores: **9** and **2**, respectively",
+    "最终评分：九和二",
+    "更正：9 2",
+    "应为 9 和 2。",
+    "助手1 -> 9，助手2 -> 2！",
+    '"9 2"',
+    "> 9 2",
+    "→ 9 2",
+    "9 2!",
+    "9 - 2",
+    "９ ２",
+    "<score>9 2</score>",
+    "[9, 2] is my final verdict",
+    "{'assistant1': 9, 'assistant2': 2}",
+    '{"first": 9, "second": 2}',
+    '{\n"assistant1": 9,\n"assistant2": 2,\n}',
+    "Scores, once more:\n```\n9 2\n```",
+    "It said:\n```\n9 2\n```\nand that is all.",
 ]
 NO_VERDICT = [
     "",
@@ -94,7 +193,9 @@ NO_VERDICT = [
     "I would give 8 and 7 because the first is better.",
     "The scores are 8 7",
     "8 7 because the first is better",
-    "8 and 7",
+    "8 and 7 it is",
+    "8, 7 and 6",
+    "Scores (1, 2)",
     "Assistant 1 gave 3 examples 4",
     "Assistant 1: 8 - correct.\nAssistant 2: 7 - vague.",
     "[8, 7] is my verdict",
@@ -108,6 +209,12 @@ NO_VERDICT = [
     'Assistant 1 said "the scores:\n8 7\nare right".',
     "[The Start of Assistant 1s Answer]\n8 7\n[The End of Assistant 1s Answer]\nis good.",
     "[The Start of Assistant 1s Answer]\n8 7",
+    "[Detailed Audio Description]\nA dog.\n8 7\nA cat.",
+    "**[Question]** Which?\n8 7\n[The Start of Assistant 1s Answer]\nThis.\n[The End of Assistant 1s Answer]",
+    "```\n8 7\n```\nI cannot rate these answers.",
+    "I cannot rate these answers.\n\n```\n8 7\n```",
+    "Assistant 2 gives these scores:\n```\n8 7\n```\nI cannot rate that.",
+    "```\nAssistant 1: 8\nAssistant 2: 7\n```\nSuch an answer is of no use.",
     # the wrong number of numbers
     "8",
     "8\n7",
@@ -121,6 +228,10 @@ NO_VERDICT = [
     "[[8, 7]]",
     "8,5 7,5",
     "10,000",
+    "8,5\n7",
+    "8,7\n7",
+    "8,5\n8,5",
+    "8,5\nand 7,5",
     # numbers that are no pair
     "8 - 7",
     "8-7",
@@ -186,11 +297,26 @@ NO_VERDICT = [
     '{"assistant1": 8, "assistant2": 7, "assistant1": 9}',
     '{"assistant1": 8, "assistant2": 7}\n\n8 8',
     "Assistant 2 | Assistant 1\n8 | 7",
+    "Scores (1, 2)\n8 and 7",
+    "Scores (1, 2)\n8 and 7 because the first is better.",
+    "8 7\n7 - 8",
+    "8 7\nAssistant 2 deserves a score of 8.",
+    "8 7\nAssistant 1 gets 7 and Assistant 2 8.",
+    "8 7\nFinal: both get 8.",
+    "8 7\nAssistant 2 misses the dog, so it gets an 8.",
+    "8 7\nCorrection: 7-8.",
+    "8 7\nEach of them has a score of 8 in my view.",
+    "My final scores are 6 and 3, then.\n9 9",
     # thinking
     "<think>8 7",
     "<think>8 7</think>",
     "8 7</think>",
     "<seed:think>\n8 7\n",
+    "<scratchpad>\n8 7\n",
+    "<|channel|>analysis<|message|>\n8 7\n",
+    "<|channel|>analysis<|message|>\n8 7\n<|end|><|start|>assistant<|channel|>",
+    "<|channel|>commentary<|message|>\n8 7\n<|end|>",
+    "analysisHm.\n8 7\n",
     # what is hardly text
     "8\x007",
     "8 7\ud800",
@@ -219,8 +345,27 @@ HOSTILE = {
         "labels": "Assistant 1: ",
         "bars": ":|(\n",
         "contradictions": "1 2\n2 1\n",
+        "channels": "<|channel|>",
+        "messages": "<|channel|>a<|message|>9 9<|end|>",
+        "starts": "<|start|>a",
+        "ticks": "`",
+        "fences": "```\n",
+        "headers": "[Question]\n",
+        "stops": ".",
+        "prose": "a score is of ",
+        "underscores": "_",
+        "sections": "[Question] ",
     }.items()
 }
+WORDS = st.lists(
+    st.sampled_from(
+        "Final final score scores is are I give Actually 助手1 评分 to and 9 2 8. 7, 5/10 3 sounds".split()
+    )
+    | st.sampled_from(
+        ["\n", "Assistant 1", "Assistant 2:", "\n9 2!\n", "```", '"', "\n5\n", "deserves", "a", "-"]
+    ),
+    max_size=25,
+).map(" ".join)
 PROSE = st.text(st.sampled_from("abcdefgh ,.'\n"), max_size=40)
 
 
@@ -307,7 +452,54 @@ def test_two_lines_that_disagree_are_unparseable(
         template.format(a=number(a), b=number(b)) for template, (a, b) in ((form, first), (other, second))
     ]
     scores = parse_verdict("\nAnd once more:\n".join(lines))
-    assert (scores and (scores.first, scores.second)) == (first if first == second else None)
+    # "8,5" twice may be 8.5 and 8.5.
+    one_number = form == other == "{a},{b}" and all(number(score).isdigit() for score in first)
+    agree = first == second and not one_number
+    assert (scores and (scores.first, scores.second)) == (first if agree else None)
+
+
+@settings(max_examples=300)
+@given(
+    forms=st.tuples(st.sampled_from(LINES), st.sampled_from(LINES)),
+    pairs=st.lists(st.tuples(SCORES, SCORES), min_size=2, max_size=2, unique=True),
+    fillers=st.tuples(PROSE, PROSE, PROSE),
+)
+def test_two_different_pairs_anywhere_give_none(
+    forms: tuple[str, str], pairs: list[tuple[float, float]], fillers: tuple[str, str, str]
+) -> None:
+    """Two scores lines that differ are unparseable, whatever prose is around them."""
+    lines = [form.format(a=number(a), b=number(b)) for form, (a, b) in zip(forms, pairs, strict=True)]
+    assert parse_verdict("\n".join([fillers[0], lines[0], fillers[1], lines[1], fillers[2]])) is None
+
+
+@settings(max_examples=500)
+@given(form=st.sampled_from(LINES), scores=st.tuples(SCORES, SCORES), prose=WORDS | PROSE | st.text())
+def test_prose_below_the_scores_never_changes_them(
+    form: str, scores: tuple[float, float], prose: str
+) -> None:
+    """A scores line and then anything that closes no thinking give those scores or none, never others."""
+    assume("<" not in prose and "[/" not in prose and "◁" not in prose)
+    a, b = scores
+    read = parse_verdict(form.format(a=number(a), b=number(b)) + "\n" + prose)
+    assert read is None or (read.first, read.second) == scores
+
+
+@pytest.mark.parametrize("other", OTHER_SCORES)
+@pytest.mark.parametrize("form", ["9 9", "Scores: 8 and 7", "Draft:\nAssistant 1: 6\nAssistant 2: 6"])
+def test_other_scores_in_any_form_below_a_verdict_leave_none(form: str, other: str) -> None:
+    """Whatever a person reads as other scores contradicts a verdict, though it may be none by itself."""
+    assert parse_verdict(form) is not None
+    assert parse_verdict(f"{form}\n{other}") is None
+    assert parse_verdict(f"{form}\n\nThe first is better.\n\n{other}\n") is None
+
+
+@pytest.mark.parametrize(("opening", "closing"), JUDGES_THINKING)
+def test_scores_that_were_only_thought_are_not_the_judges(opening: str, closing: str) -> None:
+    """Scores within thinking, in whatever form it comes, say nothing beside those after it."""
+    thought = f"{opening}Hm.\n9 9\nNo.{closing}"
+    assert parse_verdict(thought) is None
+    assert parse_verdict(f"{thought}9 2") == Scores(9, 2, "integer")
+    assert parse_verdict(f"{thought}\n\nScores: 9 and 2\n") == Scores(9, 2, "integer")
 
 
 def test_an_explanation_of_any_length_does_not_hide_the_scores() -> None:
@@ -411,6 +603,12 @@ def test_the_official_parse_keeps_the_rules_oddities(text: str, expected: tuple[
         ("<think>a <thought>b</think> c", "c"),
         ("<think>a</thinking> b", "b"),
         ("<think>a</think>", ""),
+        ("[THOUGHTS]a[/THOUGHTS]b", "b"),
+        ("<|think|>a</think> b", "b"),
+        ("a<|channel|>final<|message|>b<|return|>", "b"),
+        ("<|channel|>final<|message|>b<|end|><|start|>assistant<|channel|>final<|message|> c", "b c"),
+        ("<|channel|>analysis<|message|>a<think>b<|end|><|channel|>final<|message|>c", "c"),
+        *((f"{opening}a{closing} b", "b") for opening, closing in THINKING),
         ("<think>a</think> b <think> c", "b <think> c"),
     ],
 )
@@ -420,14 +618,46 @@ def test_thinking_is_removed_and_the_rest_trimmed(text: str, expected: str) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  a\n", " <think>a", "<think", "think>a</think", "<thinker>a</thinker>", "<think]a[/think>"]
+    "text",
+    [
+        "",
+        "  a\n",
+        " <think>a",
+        "<think",
+        "think>a</think",
+        "<thinker>a</thinker>",
+        "<think]a[/think>",
+        "<analysis>a</analysis>",
+        "[reasoning]a[/reasoning]",
+        "<|channel|>analysis<|message|>a",
+        "analysisThe a",
+        "analysis: a",
+    ],
 )
 def test_a_text_without_thinking_stays_the_very_same(text: str) -> None:
     """Where nothing is removed nothing is trimmed either; an unclosed opening tag stays."""
     assert strip_thinking(text) is text
 
 
-@given(st.lists(st.sampled_from(["a", " ", "8 7", "\n", "<think>b</think>", "c</thought>", "[THINK]"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "a",
+                " ",
+                "8 7",
+                "\n",
+                "<think>b</think>",
+                "c</thought>",
+                "[THINK]",
+                "◁think▷",
+                "<|end|>",
+                "<|channel|>final<|message|>",
+                "<|channel|>a<|message|>",
+            ]
+        )
+    )
+)
 def test_stripping_twice_is_stripping_once(pieces: list[str]) -> None:
     """What is left after stripping has nothing more to strip."""
     once = strip_thinking("".join(pieces))
@@ -446,6 +676,15 @@ def test_stripping_twice_is_stripping_once(pieces: list[str]) -> None:
         ("<think>a <thought>b</think> c", False),
         ("a</think>b", False),
         ("<think>a</thinking>b", False),
+        ("◁think▷a", True),
+        ("<reasoning>a", True),
+        ("<analysis>a", False),
+        ("<|channel>thought\na", True),
+        ("<|channel|>analysis<|message|>a", True),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>", True),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", False),
+        ("analysisThe a", True),
+        ("analysisThe a.assistantfinalb", False),
     ],
 )
 def test_thinking_that_never_ends_is_noticed(text: str, unclosed: bool) -> None:
