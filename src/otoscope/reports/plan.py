@@ -12,7 +12,7 @@ from rich.text import Text
 
 from otoscope.benchmark import TASKS
 from otoscope.config import EmbeddedSettings, EndpointSettings, Settings
-from otoscope.reports.text import Cleaner, print_wrapped
+from otoscope.reports.text import Cleaner, print_wrapped, size
 from otoscope.runs import DryRun
 
 _SHOWN_UNUSABLE = 10
@@ -55,13 +55,13 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
     table.add_section()
     table.add_row("all", f"{sum(dry.samples.values()):,}", f"{sum(dry.task_sizes.values()):,}")
     console.print(table)
-    size, sent = _size(dry.audio_bytes), _size(dry.audio_bytes * 4 // 3)
+    here, sent = size(dry.audio_bytes), size(dry.audio_bytes * 4 // 3)
     rows = [("calls", f"{dry.answers:,} to the model, {dry.verdicts:,} to the judge, plus retries")]
     if dry.answers_done or dry.verdicts_done:
         rows.append(
             ("done", f"{dry.answers_done:,} answers and {dry.verdicts_done:,} verdicts, by this run before")
         )
-    rows.append(("audio", f"{dry.seconds:,.1f} s in {size}; {sent} as base64, for all samples"))
+    rows.append(("audio", f"{dry.seconds:,.1f} s in {here}; {sent} as base64, for all samples"))
     rows += [("unusable", f"{key}: {failure.message}") for key, failure in dry.unusable[:_SHOWN_UNUSABLE]]
     if len(dry.unusable) > _SHOWN_UNUSABLE:
         rows.append(("unusable", f"and {len(dry.unusable) - _SHOWN_UNUSABLE:,} more"))
@@ -94,12 +94,3 @@ def _limit(settings: Settings) -> str:
     if isinstance(selection.limit, int):
         return f"at most {selection.limit:,} of each task, {which}"
     return f"{100 * selection.limit:g} % of each task, {which}"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError("unreachable")

@@ -61,3 +61,12 @@ def print_wrapped(console: Console, text: Text, *, lead: Text | None = None) -> 
 def print_line(console: Console, line: Text) -> None:
     """Print one line as it is, however long."""
     console.print(line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes: 987 B, 1.2 kB, 1.1 GB."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
