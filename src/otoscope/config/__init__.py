@@ -1,0 +1,80 @@
+"""Settings: what a user says, resolved once into frozen objects.
+
+Precedence: defaults < a stored run's settings (when it is continued without ``--model``) < environment <
+flags or :class:`TaskConfig` fields. This is the only package that knows the environment's variables; the
+environment itself is a parameter.
+
+::
+
+    resolution       resolve(): what the user asked for becomes Settings
+    ├── models       the model and the judge: where they are and how they are asked
+    ├── endpoints    one endpoint: its parameters, key and headers
+    ├── task         TaskConfig, laid over what was stored, and checked
+    └── fingerprints what answers and verdicts depend on, compared on resume
+    settings         the frozen objects
+    flags            flags given as text
+    urls             URLs taken apart, and shown without their secrets
+    checks           small checks of one value each
+    defaults         what a setting can be, and what it is when nothing is said
+"""
+
+from otoscope.config.defaults import (
+    ANSWER_PARAMETERS,
+    AUDIO_PARTS,
+    BASELINE,
+    EMBEDDED,
+    HUGGINGFACE_URL,
+    JUDGE_PARAMETERS,
+    MODELSCOPE_URL,
+    OPENAI_URL,
+    PART_ORDERS,
+    PROMPT_TEMPLATE,
+    PROTOCOLS,
+)
+from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
+from otoscope.config.flags import parse_limit, parse_object
+from otoscope.config.resolution import resolve, resolve_weights
+from otoscope.config.settings import (
+    EmbeddedSettings,
+    EndpointSettings,
+    JudgeSettings,
+    PromptSettings,
+    RunSettings,
+    SelectionSettings,
+    Settings,
+    WeightsSettings,
+)
+from otoscope.config.task import TaskConfig, without_selection
+from otoscope.config.urls import display_url
+
+__all__ = [
+    "ANSWER_PARAMETERS",
+    "AUDIO_PARTS",
+    "BASELINE",
+    "EMBEDDED",
+    "HUGGINGFACE_URL",
+    "JUDGE_PARAMETERS",
+    "MODELSCOPE_URL",
+    "OPENAI_URL",
+    "PART_ORDERS",
+    "PROMPT_TEMPLATE",
+    "PROTOCOLS",
+    "URL_FIELDS",
+    "EmbeddedSettings",
+    "EndpointSettings",
+    "JudgeSettings",
+    "PromptSettings",
+    "RunSettings",
+    "SelectionSettings",
+    "Settings",
+    "TaskConfig",
+    "WeightsSettings",
+    "changed_fields",
+    "display_url",
+    "fingerprint",
+    "parse_limit",
+    "parse_object",
+    "resolve",
+    "resolve_weights",
+    "without_selection",
+]

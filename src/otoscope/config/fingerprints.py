@@ -1,0 +1,102 @@
+"""What answers and verdicts depend on: compared when a run is continued."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from otoscope.config.settings import EmbeddedSettings, EndpointSettings, Settings
+from otoscope.errors import ConfigError, did_you_mean
+
+URL_FIELDS = ("model.api_url", "judge.api_url")
+"""The only differences that ``--allow-changed`` can wave through: a restarted server has another host."""
+
+
+def fingerprint(
+    settings: Settings,
+    *,
+    judge_prompt_sha256: str,
+    parser_version: int,
+    weights: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return the requested values that answers and verdicts depend on: compared, by name, on resume.
+
+    ``weights`` are the SHA-256 of the files behind each embedded model, by that model's name.
+    """
+    weights = weights or {}
+    model, prompt, judge = settings.model, settings.prompt, settings.judge
+    requested: dict[str, Any] = {
+        "model": _model_fingerprint(model, weights),
+        "prompt": {
+            "template": prompt.template,
+            "system": prompt.system,
+            "part_order": prompt.part_order,
+            "audio_part": prompt.audio_part,
+            "answer_filter": prompt.answer_filter,
+            "audio_policy": "as-is",
+        },
+        "judge": None,
+    }
+    if judge is not None:
+        requested["judge"] = {
+            **_model_fingerprint(judge.endpoint, weights),
+            "protocol": judge.protocol,
+            "do_swap": judge.swap,
+            "prompt_sha256": judge_prompt_sha256,
+            "parser_version": parser_version,
+        }
+    return requested
+
+
+def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return ``{"model.name": (before, now), ...}`` for every requested value that differs.
+
+    A part that one side lacks (a run made without a judge) does not differ. The URL does not count where
+    both sides name the same revision: then that is the endpoint's identity.
+    """
+    changes: dict[str, tuple[Any, Any]] = {}
+    for part in ("model", "prompt", "judge"):
+        old, new = before.get(part), now.get(part)
+        if not old or not new:
+            continue
+        same_revision = old.get("revision") is not None and old.get("revision") == new.get("revision")
+        for name in sorted({*old, *new}):
+            if old.get(name) == new.get(name) or (name == "api_url" and same_revision):
+                continue
+            changes[f"{part}.{name}"] = (old.get(name), new.get(name))
+    return changes
+
+
+def allowed_changes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the differences that a user waves through; only those of ``URL_FIELDS`` can be."""
+    for name in names:
+        if name not in URL_FIELDS:
+            raise ConfigError(
+                f"--allow-changed: {name!r} cannot be waved through{did_you_mean(name, URL_FIELDS)}; "
+                f"only {' and '.join(URL_FIELDS)} can, since anything else changes what is measured"
+            )
+    return tuple(names)
+
+
+def _model_fingerprint(
+    model: EndpointSettings | EmbeddedSettings, weights: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    if isinstance(model, EndpointSettings):
+        return _endpoint_fingerprint(model)
+    return {
+        "name": model.name,
+        "parameters": dict(model.parameters),
+        "weights": dict(weights.get(model.name, {})),
+    }
+
+
+def _endpoint_fingerprint(endpoint: EndpointSettings) -> dict[str, Any]:
+    return {
+        "name": endpoint.name,
+        "revision": endpoint.revision,
+        "api_url": endpoint.shown_url,
+        "parameters": dict(endpoint.parameters),
+        "extra_body": dict(endpoint.extra_body),
+        # Names only: a header's value may be a key, and a renewed key changes nothing.
+        "extra_headers": sorted(name.lower() for name in endpoint.extra_headers),
+    }

@@ -1,0 +1,145 @@
+"""The model and the judge: where they are and how they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from otoscope.benchmark import PAPER_JUDGE
+from otoscope.config.checks import (
+    checked_choice,
+    checked_flag,
+    checked_integer,
+    checked_text,
+    only_known,
+    or_default,
+    plain_object,
+)
+from otoscope.config.defaults import (
+    ANSWER_PARAMETERS,
+    BASELINE,
+    EMBEDDED,
+    JUDGE_PARAMETERS,
+    OPENAI_URL,
+    PROTOCOLS,
+)
+from otoscope.config.endpoints import endpoint_settings, has_key
+from otoscope.config.settings import EmbeddedSettings, EndpointSettings, JudgeSettings
+from otoscope.config.task import TaskConfig
+from otoscope.errors import ConfigError
+
+_JUDGE_KEYS = (
+    "model_id",
+    "api_url",
+    "api_key",
+    "revision",
+    "generation_config",
+    "extra_body",
+    "extra_headers",
+)
+
+
+def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSettings | EmbeddedSettings:
+    """Resolve which model answers, and how it is asked."""
+    if not config.model:
+        raise ConfigError(
+            "no model: name the one that the server serves with --model NAME, or --model baseline for the "
+            "recogniser and language model inside of this process"
+        )
+    if config.model == BASELINE and not config.api_url:
+        return EmbeddedSettings(
+            role="model",
+            name=BASELINE,
+            parameters=MappingProxyType({"temperature": 0, "max_tokens": 96}),
+            concurrency=2,
+        )
+    url = config.api_url or environ.get("OTOSCOPE_API_URL")
+    if not url:
+        raise ConfigError(
+            f"no endpoint for the model {config.model!r}: give its OpenAI-compatible URL with --api-url URL "
+            "(or OTOSCOPE_API_URL), for example --api-url http://127.0.0.1:8000/v1. "
+            "OPENAI_BASE_URL is the judge's and is never used for the model"
+        )
+    return endpoint_settings(
+        role="model",
+        name=config.model,
+        url=url,
+        api_key=config.api_key,
+        environment_key=environ.get("OTOSCOPE_API_KEY"),
+        revision=config.model_revision,
+        base={} if config.generation_config == {} else ANSWER_PARAMETERS,
+        generation=config.generation_config or {},
+        extra_body=config.extra_body or {},
+        extra_headers=config.extra_headers or {},
+        stream=config.stream,
+        concurrency=checked_integer(or_default(config.eval_batch_size, 16), "eval_batch_size", low=1),
+        attempt_timeout=600.0,
+    )
+
+
+def judge_arguments(config: TaskConfig) -> dict[str, Any]:
+    """Return the judge's arguments, checked; the objects among them are always there."""
+    args = dict(config.judge_model_args or {})
+    only_known(args, _JUDGE_KEYS, "judge_model_args")
+    for name in ("model_id", "api_url", "api_key", "revision"):
+        checked_text(args.get(name), f"judge_model_args.{name}")
+    for name in ("generation_config", "extra_body", "extra_headers"):
+        args[name] = plain_object(or_default(args.get(name), {}), f"judge_model_args.{name}")
+    return args
+
+
+def judge_settings(
+    config: TaskConfig,
+    args: Mapping[str, Any],
+    dataset_args: Mapping[str, Any],
+    environ: Mapping[str, str],
+) -> JudgeSettings:
+    """Resolve which judge is asked, and how; ``args`` are from :func:`judge_arguments`."""
+    protocol = checked_choice(or_default(config.protocol, "default"), PROTOCOLS, "protocol")
+    swap = checked_flag(or_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap")
+    if args.get("model_id") == EMBEDDED and not args.get("api_url"):
+        if protocol != "default":
+            raise ConfigError(
+                "--judge-model embedded scores by expectation; it has no protocol but the default"
+            )
+        embedded = EmbeddedSettings(
+            role="judge",
+            name=EMBEDDED,
+            parameters=MappingProxyType({"expectation": True}),
+            concurrency=2,
+        )
+        return JudgeSettings(endpoint=embedded, protocol="default", swap=swap)
+    endpoint = endpoint_settings(
+        role="judge",
+        name=args.get("model_id") or PAPER_JUDGE,
+        url=args.get("api_url")
+        or environ.get("OTOSCOPE_JUDGE_API_URL")
+        or environ.get("OPENAI_BASE_URL")
+        or OPENAI_URL,
+        api_key=args.get("api_key"),
+        environment_key=environ.get("OTOSCOPE_JUDGE_API_KEY") or environ.get("OPENAI_API_KEY"),
+        revision=args.get("revision"),
+        base=JUDGE_PARAMETERS[protocol],
+        generation=args["generation_config"],
+        extra_body=args["extra_body"],
+        extra_headers=args["extra_headers"],
+        stream=None,
+        concurrency=checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1),
+        attempt_timeout=180.0,
+    )
+    if not has_key(endpoint):
+        raise ConfigError(
+            "no key for the judge. Give one of:\n"
+            "  --judge-api-key KEY [--judge-api-url URL] [--judge-model NAME]  an OpenAI-compatible judge\n"
+            "  OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY (and _API_URL / OPENAI_BASE_URL) in the environment\n"
+            "  --judge-api-key EMPTY --judge-api-url URL                       a server that needs no key\n"
+            "  eval --no-judge                                                 answer now, judge later\n"
+            "  --judge-model embedded                                          a small judge in here\n"
+            "The model's own key is never used for the judge"
+        )
+    return JudgeSettings(
+        endpoint=endpoint,
+        protocol="official" if protocol == "official" else "default",
+        swap=swap,
+    )

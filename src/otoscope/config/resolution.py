@@ -1,0 +1,218 @@
+"""The resolution: what a user asked for becomes settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
+from otoscope.config.checks import (
+    checked_choice,
+    checked_flag,
+    checked_integer,
+    checked_number,
+    checked_text,
+    checked_words,
+    expanded_path,
+    only_known,
+    or_default,
+    plain_object,
+)
+from otoscope.config.defaults import (
+    AUDIO_PARTS,
+    HUGGINGFACE_URL,
+    MODELSCOPE_URL,
+    PART_ORDERS,
+    PROMPT_TEMPLATE,
+)
+from otoscope.config.fingerprints import allowed_changes
+from otoscope.config.models import judge_arguments, judge_settings, model_settings
+from otoscope.config.settings import (
+    EmbeddedSettings,
+    EndpointSettings,
+    JudgeSettings,
+    PromptSettings,
+    RunSettings,
+    SelectionSettings,
+    Settings,
+    WeightsSettings,
+)
+from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
+from otoscope.config.urls import display_url
+from otoscope.errors import ConfigError, did_you_mean
+
+_DATASET_KEYS = ("local_path", "subset_list", "prompt_template", "extra_params", "shuffle")
+_EXTRA_PARAMS = ("tasks", "do_swap")
+
+
+def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
+    """Resolve what a user asked for. Raises ``ConfigError`` with the next step in the message."""
+    given = checked_config(config, environ)
+    if given.datasets not in (None, [BENCHMARK]):
+        raise ConfigError(f"datasets: only {BENCHMARK!r} can be evaluated, not {given.datasets!r}")
+    dataset_args = _benchmark_args(given)
+    selection = _selection(given, dataset_args, environ)
+    model = model_settings(given, environ)
+    judge_args = judge_arguments(given)
+    judge = None if given.no_judge else judge_settings(given, judge_args, dataset_args, environ)
+    return Settings(
+        selection=selection,
+        model=model,
+        prompt=_prompt(given, dataset_args),
+        judge=judge,
+        weights=resolve_weights(given.weights, environ),
+        run=_run(given),
+        stored=_stored(given, dataset_args, judge_args, selection, model, judge),
+    )
+
+
+def resolve_weights(local: str | None, environ: Mapping[str, str]) -> WeightsSettings:
+    """Resolve where weights lie: a folder or file of the user's own, else the cache (``OTOSCOPE_CACHE``)."""
+    cache = environ.get("OTOSCOPE_CACHE") or "~/.cache/otoscope"
+    domain = environ.get("MODELSCOPE_DOMAIN", "").strip("/")
+    return WeightsSettings(
+        cache=Path(cache).expanduser() / "models",
+        local=expanded_path(local) if local else None,
+        modelscope=f"https://{domain.removeprefix('https://')}" if domain else MODELSCOPE_URL,
+        huggingface=(environ.get("HF_ENDPOINT") or HUGGINGFACE_URL).rstrip("/"),
+    )
+
+
+def _benchmark_args(config: TaskConfig) -> dict[str, Any]:
+    given = config.dataset_args or {}
+    only_known(given, (BENCHMARK,), "dataset_args")
+    where = f"dataset_args.{BENCHMARK}"
+    args = plain_object(or_default(given.get(BENCHMARK), {}), where)
+    only_known(args, _DATASET_KEYS, where)
+    args["extra_params"] = plain_object(or_default(args.get("extra_params"), {}), f"{where}.extra_params")
+    only_known(args["extra_params"], _EXTRA_PARAMS, f"{where}.extra_params")
+    return args
+
+
+def _selection(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str]) -> SelectionSettings:
+    root = checked_text(args.get("local_path"), "local_path") or environ.get("OTOSCOPE_DATA")
+    if not root:
+        raise ConfigError(
+            "no data: give the folder that contains Chat/ with --data PATH (or dataset_args.local_path, or "
+            f"OTOSCOPE_DATA). The data set is {MODELSCOPE_DATASET} on ModelScope and "
+            f"{HUGGINGFACE_DATASET} on Hugging Face, about 49 GB; of its Chat/ part you need "
+            "Chat/Chat_meta.json and the folders of the tasks that you evaluate"
+        )
+    chosen = _tasks(args.get("subset_list"), "subset_list") & _tasks(
+        args["extra_params"].get("tasks"), "tasks"
+    )
+    if not chosen:
+        raise ConfigError("subset_list and tasks have no task in common; their intersection is evaluated")
+    return SelectionSettings(
+        root=expanded_path(root),
+        tasks=tuple(name for name in TASKS if name in chosen),
+        limit=_limit(config.limit),
+        shuffle=checked_flag(or_default(or_default(config.shuffle, args.get("shuffle")), False), "shuffle"),
+        seed=checked_integer(or_default(config.seed, 42), "seed"),
+    )
+
+
+def _limit(limit: Any) -> int | float | None:
+    if isinstance(limit, float) and limit > 1 and limit.is_integer():
+        limit = int(limit)
+    if limit is None:
+        return None
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+        return limit
+    if isinstance(limit, float) and 0 < limit <= 1:
+        return limit
+    raise ConfigError(
+        f"limit: {limit!r} must be a whole number above 0, or a fraction of each task up to 1.0"
+    )
+
+
+def _tasks(given: Any, name: str) -> set[str]:
+    words = checked_words(given, name) if given is not None else []
+    chosen: set[str] = set()
+    for word in words:
+        if word in TASKS:
+            chosen.add(word)
+        elif word in TASK_GROUPS:
+            chosen.update(TASK_GROUPS[word])
+        else:
+            hint = did_you_mean(word, TASKS) or did_you_mean(word, TASK_GROUPS)
+            raise ConfigError(
+                f"{name}: there is no task {word!r}{hint}\n"
+                f"The eight tasks are {', '.join(TASKS)}; "
+                f"{', '.join(TASK_GROUPS)} stand for all tasks of a category"
+            )
+    return chosen or set(TASKS)
+
+
+def _run(config: TaskConfig) -> RunSettings:
+    if (
+        config.run_dir
+        and config.use_cache
+        and expanded_path(config.run_dir) != expanded_path(config.use_cache)
+    ):
+        raise ConfigError("--run-dir and --use-cache name different runs; give one of them")
+    path = config.run_dir or config.use_cache
+    return RunSettings(
+        work_dir=expanded_path(config.work_dir or "outputs"),
+        path=expanded_path(path) if path else None,
+        label=config.label,
+        tags=MappingProxyType({name: str(value) for name, value in (config.tags or {}).items()}),
+        min_coverage=checked_number(or_default(config.min_coverage, 0.99), "min_coverage", low=0.0, high=1.0),
+        retry_failed=tuple(config.retry_failed or ()),
+        allow_changed=allowed_changes(config.allow_changed or ()),
+        take_over=bool(config.take_over),
+        judge_blank=bool(config.judge_blank),
+    )
+
+
+def _prompt(config: TaskConfig, args: Mapping[str, Any]) -> PromptSettings:
+    template = or_default(args.get("prompt_template"), PROMPT_TEMPLATE)
+    if not isinstance(template, str) or "{question}" not in template:
+        raise ConfigError(f"prompt_template: {template!r} must contain {{question}}")
+    return PromptSettings(
+        template=template,
+        system=config.system_prompt or None,
+        part_order=checked_choice(or_default(config.part_order, PART_ORDERS[0]), PART_ORDERS, "part_order"),
+        audio_part=checked_choice(or_default(config.audio_part, AUDIO_PARTS[0]), AUDIO_PARTS, "audio_part"),
+        answer_filter=or_default(config.answer_filter, "strip-thinking"),
+    )
+
+
+def _stored(
+    config: TaskConfig,
+    dataset_args: Mapping[str, Any],
+    judge_args: Mapping[str, Any],
+    selection: SelectionSettings,
+    model: EndpointSettings | EmbeddedSettings,
+    judge: JudgeSettings | None,
+) -> dict[str, Any]:
+    """Return what a manifest keeps of the user's settings: no keys, no header values, no credentials.
+
+    What came from the environment is written in, and the data root is absolute, so that the run can be
+    continued from another shell and folder.
+    """
+    stored = {name: value for name in STORED_FIELDS if (value := getattr(config, name)) is not None}
+    if isinstance(model, EndpointSettings):
+        stored["api_url"] = model.shown_url
+    stored["dataset_args"] = {BENCHMARK: {**dataset_args, "local_path": str(selection.root.absolute())}}
+    kept = {n: v for n, v in _without(judge_args, "api_key", "extra_headers").items() if v}
+    if judge is not None:
+        kept["model_id"] = judge.endpoint.name
+        if isinstance(judge.endpoint, EndpointSettings):
+            kept["api_url"] = judge.endpoint.shown_url
+    elif "api_url" in kept:
+        kept["api_url"] = display_url(kept["api_url"])
+    stored["judge_model_args"] = kept
+    for holder in (stored, kept):
+        if generation := holder.get("generation_config"):
+            holder["generation_config"] = _without(generation, "extra_headers")
+            # What held nothing but headers must not become {}, which means "send nothing".
+            if not holder["generation_config"]:
+                del holder["generation_config"]
+    return stored
+
+
+def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}

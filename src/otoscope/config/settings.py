@@ -1,0 +1,124 @@
+"""The frozen objects that settings are resolved into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from otoscope.config.defaults import PART_ORDERS, PROMPT_TEMPLATE
+from otoscope.config.urls import display_url
+from otoscope.errors import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSettings:
+    """One OpenAI-compatible endpoint and everything that is sent to it beside the messages."""
+
+    role: Role
+    name: str
+    url: str = field(repr=False)
+    """The full address of ``chat/completions``, credentials removed."""
+    authorization: str | None = field(repr=False)
+    revision: str | None
+    parameters: Mapping[str, Any]
+    extra_body: Mapping[str, Any]
+    extra_headers: Mapping[str, str] = field(repr=False)
+    stream: bool
+    concurrency: int
+    attempt_timeout: float
+    total_timeout: float
+    tries: int
+    retry_interval: float
+
+    @property
+    def shown_url(self) -> str:
+        """The base URL without anything secret, for people and for the manifest."""
+        return display_url(self.url)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """A model inside of this process: the baseline, or the embedded judge."""
+
+    role: Role
+    name: str
+    parameters: Mapping[str, Any]
+    concurrency: int
+    """Calls that may wait for the model at a time; it does one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSettings:
+    """Where the weights of the models inside of this process lie, and where they may be fetched from."""
+
+    cache: Path
+    local: Path | None
+    modelscope: str
+    huggingface: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionSettings:
+    """Which samples are evaluated."""
+
+    root: Path
+    tasks: tuple[str, ...]
+    limit: int | float | None
+    shuffle: bool
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSettings:
+    """What the model is asked, and how its answer is read."""
+
+    template: str
+    system: str | None
+    part_order: str
+    audio_part: str
+    answer_filter: str
+
+    @property
+    def is_the_benchmarks(self) -> bool:
+        """Whether the prompt is the benchmark's own."""
+        return (self.template, self.system, self.part_order) == (PROMPT_TEMPLATE, None, PART_ORDERS[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Which judge, asked how."""
+
+    endpoint: EndpointSettings | EmbeddedSettings
+    protocol: Literal["default", "official"]
+    swap: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """Where a run lives and how it is continued."""
+
+    work_dir: Path
+    path: Path | None
+    label: str | None
+    tags: Mapping[str, str]
+    min_coverage: float
+    retry_failed: tuple[str, ...]
+    allow_changed: tuple[str, ...]
+    take_over: bool
+    judge_blank: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything resolved."""
+
+    selection: SelectionSettings
+    model: EndpointSettings | EmbeddedSettings
+    prompt: PromptSettings
+    judge: JudgeSettings | None
+    weights: WeightsSettings
+    run: RunSettings
+    stored: Mapping[str, Any]
+    """What the manifest keeps of the user's own settings: plain JSON, without secrets."""

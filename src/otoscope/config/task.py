@@ -1,0 +1,173 @@
+"""What a user asks for: laid over what was stored with a run, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from types import MappingProxyType
+from typing import Any
+
+from otoscope.benchmark import BENCHMARK
+from otoscope.config.checks import checked_flag, checked_text, checked_words, only_known, plain_object
+
+_TEXT_FIELDS = (
+    "model api_url api_key model_revision protocol system_prompt part_order audio_part answer_filter label "
+    "work_dir run_dir use_cache weights"
+).split()
+
+_ENVIRONMENT = MappingProxyType(
+    {
+        "OTOSCOPE_API_URL": ("api_url",),
+        "OTOSCOPE_JUDGE_API_URL": ("judge_model_args", "api_url"),
+    }
+)
+"""Variables that stand above a stored run's setting: a restarted server has another address. OPENAI_BASE_URL
+and OTOSCOPE_DATA are not among them: they speak to every run, and this one has its own judge and data."""
+
+
+@dataclass(kw_only=True)
+class TaskConfig:
+    """What a user asks for, under the names that the field's most used tool has for it.
+
+    ``dataset_args`` has one key, ``air_bench_chat``, with ``local_path`` (the root that contains
+    ``Chat/``), ``subset_list`` and ``extra_params.tasks`` (their intersection is evaluated),
+    ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``. ``judge_model_args`` has ``model_id``,
+    ``api_url``, ``api_key``, ``revision``, ``generation_config``, ``extra_body`` and ``extra_headers``.
+    ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
+    ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
+    one sends nothing; it also takes ``timeout``, ``retries``, ``retry_interval``, ``stream``,
+    ``extra_body`` and ``extra_headers``. A URL may hold ``user:password@``; an explicit key goes before
+    it, and it goes before a key from the environment.
+
+    A field left at ``None`` means its default, which :func:`resolve` fills in.
+    """
+
+    model: str | None = None
+    api_url: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False)
+    model_revision: str | None = None
+    datasets: list[str] | None = None
+    dataset_args: dict[str, Any] | None = None
+    judge_model_args: dict[str, Any] | None = field(default=None, repr=False)
+    generation_config: dict[str, Any] | None = field(default=None, repr=False)
+    extra_body: dict[str, Any] | None = None
+    extra_headers: dict[str, str] | None = field(default=None, repr=False)
+    stream: bool | None = None
+    eval_batch_size: int | None = None
+    judge_batch_size: int | None = None
+    limit: int | float | None = None
+    shuffle: bool | None = None
+    seed: int | None = None
+    protocol: str | None = None
+    system_prompt: str | None = None
+    part_order: str | None = None
+    audio_part: str | None = None
+    answer_filter: str | None = None
+    no_judge: bool | None = None
+    judge_blank: bool | None = None
+    work_dir: str | PathLike[str] | None = None
+    run_dir: str | PathLike[str] | None = None
+    use_cache: str | PathLike[str] | None = None
+    label: str | None = None
+    tags: dict[str, str] | None = None
+    min_coverage: float | None = None
+    retry_failed: list[str] | None = None
+    allow_changed: list[str] | None = None
+    take_over: bool | None = None
+    weights: str | None = None
+    _from_stored: frozenset[tuple[str, ...]] = field(
+        default=frozenset(), init=False, repr=False, compare=False
+    )
+    """Which of the places in ``_ENVIRONMENT`` hold a stored value, which the environment may replace."""
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> TaskConfig:
+        """Build one from a dict. Raises ``ConfigError`` for a key that does not exist."""
+        only_known(given, [f.name for f in fields(cls) if f.init], "TaskConfig")
+        return cls(**given)
+
+    def over(self, stored: Mapping[str, Any]) -> TaskConfig:
+        """Return the settings stored with a run, with whatever is set here laid over them.
+
+        Objects are merged key by key, but for an empty ``generation_config``, which replaces. What was
+        stored of another judge's revision does not describe the judge that is named here.
+        """
+        below = {name: value for name, value in stored.items() if name in STORED_FIELDS}
+        above = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        above = {name: value for name, value in above.items() if value is not None}
+        judge = below.get("judge_model_args") or {}
+        named = _at(above, ("judge_model_args", "model_id"))
+        if named is not None and named != judge.get("model_id"):
+            below["judge_model_args"] = {k: v for k, v in judge.items() if k != "revision"}
+        merged = TaskConfig(**_deep_merge(below, above))
+        merged._from_stored = frozenset(
+            place for place in _ENVIRONMENT.values() if _at(below, place) and not _at(above, place)
+        )
+        return merged
+
+
+_NOT_STORED = frozenset(
+    "api_key extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over "
+    "no_judge judge_blank".split()
+)
+STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
+"""The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone."""
+
+
+def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings without what chooses the samples: tasks, limit, shuffle and seed."""
+    kept = {name: value for name, value in stored.items() if name not in ("limit", "shuffle", "seed")}
+    args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
+    extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "tasks"}
+    chosen = {n: v for n, v in args.items() if n not in ("subset_list", "shuffle", "extra_params")}
+    return {**kept, "dataset_args": {BENCHMARK: {**chosen, "extra_params": extra}}}
+
+
+def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig:
+    """Return a deep copy as plain JSON values of the right types, without what the environment replaces."""
+    given: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(config) if f.init}
+    for name in _TEXT_FIELDS:
+        given[name] = checked_text(given[name], name)
+    for name in (
+        "dataset_args",
+        "judge_model_args",
+        "generation_config",
+        "extra_body",
+        "extra_headers",
+        "tags",
+    ):
+        if given[name] is not None:
+            given[name] = plain_object(given[name], name)
+    for name in ("stream", "shuffle", "no_judge", "judge_blank", "take_over"):
+        if given[name] is not None:
+            checked_flag(given[name], name)
+    for name in ("datasets", "retry_failed", "allow_changed"):
+        if given[name] is not None:
+            given[name] = checked_words(given[name], name)
+    for variable, place in _ENVIRONMENT.items():
+        if environ.get(variable) and place in config._from_stored:  # noqa: SLF001 (written in this module)
+            *way, last = place
+            below: Any = given
+            for name in way:
+                below = below[name]
+            below[last] = None
+    return TaskConfig(**given)
+
+
+def _at(given: Any, place: Iterable[str]) -> Any:
+    """Return what lies at a place in nested objects, or ``None``."""
+    for name in place:
+        given = given.get(name) if isinstance(given, Mapping) else None
+    return given
+
+
+def _deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        lower = merged.get(key)
+        replaces = key == "generation_config" and not value
+        if isinstance(lower, Mapping) and isinstance(value, Mapping) and not replaces:
+            value = _deep_merge(lower, value)
+        merged[key] = value
+    return merged
