@@ -969,3 +969,11 @@ def test_the_weights_behind_a_model_are_part_of_the_fingerprint() -> None:
         for sha in ("1", "2")
     ]
     assert changed_fields(*prints) == {"judge.weights": ({"a.gguf": "1"}, {"a.gguf": "2"})}
+
+
+@pytest.mark.parametrize("name", ["system_prompt", "part_order", "answer_filter", "generation_config"])
+def test_the_baseline_refuses_what_would_have_no_effect(name: str) -> None:
+    """Its prompt and parameters are its own; a setting that changes nothing must not seem to."""
+    value: Any = {"temperature": 1} if name == "generation_config" else "text-first"
+    with pytest.raises(ConfigError, match=name):
+        resolve(config(model="baseline", api_url=None, **{name: value}), KEYS)

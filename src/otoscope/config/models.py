@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from otoscope.benchmark import PAPER_JUDGE
+from otoscope.benchmark import BENCHMARK, PAPER_JUDGE
 from otoscope.config.checks import (
     checked_choice,
     checked_flag,
@@ -22,6 +22,7 @@ from otoscope.config.defaults import (
     EMBEDDED,
     JUDGE_PARAMETERS,
     OPENAI_URL,
+    PROMPT_TEMPLATE,
     PROTOCOLS,
 )
 from otoscope.config.endpoints import endpoint_settings, has_key
@@ -48,6 +49,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
             "recogniser and language model inside of this process"
         )
     if config.model == BASELINE and not config.api_url:
+        _refuse_prompt_settings(config)
         return EmbeddedSettings(
             role="model",
             name=BASELINE,
@@ -76,6 +78,16 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         concurrency=checked_integer(or_default(config.eval_batch_size, 16), "eval_batch_size", low=1),
         attempt_timeout=600.0,
     )
+
+
+def _refuse_prompt_settings(config: TaskConfig) -> None:
+    """Refuse what would have no effect: the baseline's prompt and parameters are its own."""
+    names = ("system_prompt", "part_order", "audio_part", "answer_filter", "generation_config", "extra_body")
+    given = [name for name in names if getattr(config, name)]
+    template = ((config.dataset_args or {}).get(BENCHMARK) or {}).get("prompt_template")
+    given += ["prompt_template"] if template not in (None, PROMPT_TEMPLATE) else []
+    if given:
+        raise ConfigError(f"--model baseline has its own prompt and parameters: leave out {', '.join(given)}")
 
 
 def judge_arguments(config: TaskConfig) -> dict[str, Any]:
