@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -103,8 +104,9 @@ def test_answers_only_then_the_judge(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         run = tmp_path / "run"
         done = otoscope(
-            "eval", "--model", "scripted-model", "--api-url", server.url, "--data", str(data),
-            "--run-dir", str(run), "--no-judge",
+            "eval", "--model", "scripted-model", "--api-url", server.url + "?sig=secret", "--data", str(data),
+            "--run-dir", str(run), "--no-judge", "--timeout", "30", "--part-order", "text-first",
+            "--answer-filter", "none", "--system-prompt", "Be brief.",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert f"otoscope judge {run}" in "".join(done.stdout.split("\n"))
@@ -302,6 +304,34 @@ def test_whose_lock_was_taken_writes_nothing_more(tmp_path: Path) -> None:
         assert second.returncode == 0, second.stderr
         assert first.wait(20) == 6
     assert summary(run)["counts"]["scored"] == 8
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_log_does_not_stop_the_run(tmp_path: Path) -> None:
+    """With standard error on a full disk the run is made, and its report is on standard output."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server, Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(*flags(server.url, data, "--run-dir", str(tmp_path / "run"))),
+            env=environment(), stderr=full, stdout=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0
+    assert b"Average" in done.stdout
+
+
+@posix_only
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    """A job whose standard output is closed does its work all the same."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        words = " ".join(
+            map(shlex.quote, command(*flags(server.url, data, "--run-dir", str(tmp_path / "run"))))
+        )
+        done = subprocess.run(
+            ["sh", "-c", f"{words} >&-"], env=environment(), stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 @posix_only

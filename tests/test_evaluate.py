@@ -528,8 +528,9 @@ def test_a_changed_record_or_clip_is_owed_again(tmp_path: Path) -> None:
         assert len(asked(server)) == 2
         assert len(judged(server)) == 4
         fresh = run_task(config(server.url, data, tmp_path / "fresh"))
-    # What the replaced clip's first answer cost stays counted; it enters no score.
-    assert {**numbers(run), "answers": None} == {**numbers(fresh), "answers": None}
+    assert numbers(run) == numbers(fresh)
+    # What the replaced clip's first answer cost stays counted.
+    assert run.summary.usage["model"]["replies"] == fresh.summary.usage["model"]["replies"] + 1
 
 
 def test_a_replaced_clip_takes_its_old_score_with_it(tmp_path: Path) -> None:
@@ -596,6 +597,40 @@ def test_samples_that_always_fail_do_not_lock_a_run(tmp_path: Path) -> None:
         assert run.summary.counts["scored"] == 12
         again = run_task(config(server.url, data, tmp_path / "run", generation_config=quick))
     assert again.summary.counts["failures"] == {"server_error": 4}
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_sample_that_is_always_refused_does_not_lock_a_resume(tmp_path: Path, status: int) -> None:
+    """What served this run is no wrong key: a page for one sample alone is that sample's failure."""
+    data = write_data(tmp_path / "data", each=3)
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "model" and "clip 1 of" in seen.text:
+            return Response(status=status, body=b"<html>no</html>")
+        return scripted_answers()(seen, attempt)
+
+    with ScriptedServer(script) as server:
+        run_task(config(server.url, data, tmp_path / "run", limit=1))
+        run = run_task(config(server.url, data, tmp_path / "run"))
+    assert run.summary.counts["failures"] == {"rejected": 1}
+    assert run.summary.counts["scored"] == 23
+
+
+def test_a_failure_about_another_clip_does_not_stand_for_this_one(tmp_path: Path) -> None:
+    """A clip that was refused and then put back as it was is asked about again, and scored."""
+    data = write_data(tmp_path / "data", each=1)
+    clip = data / "Chat" / "sound_QA_tones" / "clip_0.wav"
+    original = clip.read_bytes()
+    with ScriptedServer() as server:
+        first = run_task(config(server.url, data, tmp_path / "run"))
+        write_wav(clip, tone=999)
+        server.script = by_model({"scripted-model": Response(status=400, error={"message": "no"})})
+        refused = run_task(config(server.url, data, tmp_path / "run"))
+        assert refused.summary.counts["failures"] == {"rejected": 1}
+        server.script = scripted_answers()
+        clip.write_bytes(original)
+        run = run_task(config(server.url, data, tmp_path / "run"))
+    assert numbers(run) == numbers(first)
 
 
 def test_a_mistyped_judge_does_not_lock_the_answers(tmp_path: Path) -> None:

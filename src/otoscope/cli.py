@@ -28,6 +28,7 @@ from otoscope.config import (
     PART_ORDERS,
     PROTOCOLS,
     TaskConfig,
+    display_url,
     parse_limit,
     parse_object,
 )
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return RunInterruptedError.exit_code
     try:
         code = command.run()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OtoscopeError as error:
         what = "stopped" if isinstance(error, RunInterruptedError) else "error"
         _complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
@@ -176,7 +178,8 @@ class _Command:
         if self._args.retry_failed and not more:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]
         given = [flag for flag in _SECRET_FLAGS if getattr(self._args, _name(flag), None)]
-        given += [flag for flag in _URL_FLAGS if "@" in (getattr(self._args, _name(flag), None) or "")]
+        urls = {flag: getattr(self._args, _name(flag), None) or "" for flag in _URL_FLAGS}
+        given += [flag for flag, url in urls.items() if "@" in url or "***" in display_url(url)]
         keys = "".join(f" {flag} ..." for flag in given)
         note = "\n(what holds a key is not stored: give it again)" if given else ""
         return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
@@ -191,10 +194,12 @@ class _Command:
                 display(event)
 
             def leave(code: int) -> None:
-                display.__exit__(None, None, None)
-                _complain("otoscope: stopped")
-                self.say_how_to_resume()
-                os._exit(code)
+                try:
+                    display.__exit__(RunInterruptedError, None, None)
+                    _complain("otoscope: stopped")
+                    self.say_how_to_resume()
+                finally:
+                    os._exit(code)
 
             return asyncio.run(_interruptible(partial(work, on_event), leave))
 
@@ -237,7 +242,11 @@ async def _interruptible(work: Callable[[Stop], Awaitable[Run]], leave: Callable
         code = RunInterruptedError("stopped", terminated=stop.terminated).exit_code
         loop.call_later(LAST_SECONDS if stop.at_once else STOP_SECONDS, leave, code)
 
-    for number, terminated in ((signal.SIGINT, False), (signal.SIGTERM, True)):
+    listened = [(signal.SIGINT, False), (signal.SIGTERM, True)]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        listened.append((hangup, True))  # a terminal that was closed; nohup has it ignored
+    for number, terminated in listened:
         listen = partial(ask, terminated=terminated)
         try:
             loop.add_signal_handler(number, listen)

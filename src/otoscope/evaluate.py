@@ -11,18 +11,18 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from otoscope import audio, dataset, embedded
 from otoscope.chat_api import ChatEndpoint
 from otoscope.config import (
-    BASELINE,
     EmbeddedSettings,
     EndpointSettings,
     Settings,
     TaskConfig,
+    judging_only,
     resolve,
     without_selection,
 )
@@ -94,7 +94,7 @@ def settings_for(
         stored = stored if isinstance(stored, dict) else {}
         config = config.over(without_selection(stored) if config.model else stored)
     if judge_only:
-        config = replace(config, model=BASELINE, api_url=None)
+        config = judging_only(config)
     settings = resolve(config, environ)
     AnswerFilter.parse(settings.prompt.answer_filter)
     _check_kinds(settings.run.retry_failed)
@@ -220,7 +220,9 @@ async def _parts(
             case EndpointSettings() as model:
                 from otoscope.backends.endpoint import EndpointBackend
 
-                endpoint = await stack.enter_async_context(ChatEndpoint(model, notify))
+                endpoint = await stack.enter_async_context(
+                    ChatEndpoint(model, notify, served_before=store.has_answers)
+                )
                 endpoints.append(endpoint)
                 backend = EndpointBackend(endpoint, settings.prompt)
             case EmbeddedSettings():
@@ -234,7 +236,8 @@ async def _parts(
             asked: JudgeModel
             match settings.judge.endpoint:
                 case EndpointSettings() as judge_endpoint:
-                    endpoint = await stack.enter_async_context(ChatEndpoint(judge_endpoint, notify))
+                    judging = ChatEndpoint(judge_endpoint, notify, served_before=store.has_verdicts)
+                    endpoint = await stack.enter_async_context(judging)
                     endpoints.append(endpoint)
                     asked = endpoint
                 case EmbeddedSettings():
@@ -335,12 +338,16 @@ def _write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
 
 
 def _clip_changed(sample: Sample, stored: StoredAnswer) -> bool:
-    """Whether the clip is another one than was answered about: size and time first, then the bytes."""
+    return _is_another(sample, stored.clip_bytes, stored.clip_mtime_ns, stored.clip_sha256)
+
+
+def _is_another(sample: Sample, size: int, mtime_ns: int, sha256: str) -> bool:
+    """Whether the clip is another one than it was: size and time first, then the bytes."""
     state = audio.file_state(sample.audio_path)
-    if state is None or state == {"bytes": stored.clip_bytes, "mtime_ns": stored.clip_mtime_ns}:
+    if state is None or state == {"bytes": size, "mtime_ns": mtime_ns}:
         return False
-    sha256 = audio.file_sha256(sample.audio_path)
-    return sha256 is not None and sha256 != stored.clip_sha256
+    found = audio.file_sha256(sample.audio_path)
+    return found is not None and found != sha256
 
 
 def _mended(root: Path) -> Callable[[Sample, StoredFailure], bool]:
@@ -355,7 +362,10 @@ def _mended(root: Path) -> Callable[[Sample, StoredFailure], bool]:
             case FailureKind.OUTSIDE_ROOT:
                 return dataset.outside_root(sample, root) is None
             case _:
-                return False
+                clip = failure.clip
+                return clip is not None and _is_another(
+                    sample, clip["bytes"], clip["mtime_ns"], clip["sha256"]
+                )
 
     return mended
 

@@ -198,11 +198,12 @@ class Pipeline:
             sample = self._to_answer.popleft()
             clip, answer = await self._ask_model(sample)
             if isinstance(answer, Failure):
-                if answer.kind in _SERVED:
-                    self._store_answer(sample, clip, answer)
-                    return None
-                withheld.append(partial(self._store_answer, sample, clip, answer))
-                return "model", answer
+                store_it = partial(self._store_answer, sample, clip, answer)
+                if answer.kind in _SERVED or self._served_before["model"]:
+                    store_it()
+                else:
+                    withheld.append(store_it)
+                return None if answer.kind in _SERVED else ("model", answer)
             # A blank answer is not judged before it is known to be an exception.
             judge_now = self._store_answer(sample, clip, answer)
             if not judge_now or self._stopping:
@@ -229,11 +230,12 @@ class Pipeline:
         self, sample: Sample, order: Order, withheld: list[Callable[[], object]]
     ) -> Failure | None:
         digest, verdict = await self._ask_judge(sample, order)
-        if isinstance(verdict, Failure) and verdict.kind not in _SERVED:
+        unproven = verdict if isinstance(verdict, Failure) and verdict.kind not in _SERVED else None
+        if unproven is not None and not self._served_before["judge"]:
             withheld.append(partial(self._store_verdict, sample, order, digest, verdict))
-            return verdict
-        self._store_verdict(sample, order, digest, verdict)
-        return None
+        else:
+            self._store_verdict(sample, order, digest, verdict)
+        return unproven
 
     # --- everything else ----------------------------------------------------------------------------------
 

@@ -300,6 +300,8 @@ class Outcome:
     verdicts: Mapping[Order, Verdict | Failure] = field(default_factory=dict)
     clip: Mapping[str, Any] | None = None
     """Clip facts as stored (see :meth:`AudioClip.facts`)."""
+    superseded: tuple[Reply, ...] = ()
+    """Replies of answers about bytes that the clip no longer has: paid for, and of no other account."""
 
 
 # --- events: what the core tells whoever draws progress --------------------------------------------------

@@ -276,6 +276,7 @@ class _Tally:
         if result.failure is not None:
             self.failures[result.failure.kind.value] += 1
             self.stages[str(result.stage)] += 1
+        self.model.add(outcome.superseded)
         if outcome.answer is not None:
             self.model.add(outcome.answer.replies)
         if isinstance(outcome.answer, Answer):

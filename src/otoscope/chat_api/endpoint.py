@@ -79,11 +79,14 @@ class ChatEndpoint:
     """An OpenAI-compatible endpoint. Use as an async context manager; ``ask`` may be called concurrently.
 
     What the server makes us change (a parameter's name, streaming) is learnt once and kept for the life
-    of this object; ``notify`` gets a sentence about each change and each pause. Raises ``ConfigError`` for
-    a proxy in the environment that cannot be used.
+    of this object; ``notify`` gets a sentence about each change and each pause. ``served_before``
+    says that it served this run before: then a refusal that may be one sample's is taken for that. Raises
+    ``ConfigError`` for a proxy in the environment that cannot be used.
     """
 
-    def __init__(self, settings: EndpointSettings, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: EndpointSettings, notify: Callable[[str], None], *, served_before: bool = False
+    ) -> None:
         self.settings = settings
         self._notify = notify
         self._connections = Connections(settings)
@@ -91,7 +94,7 @@ class ChatEndpoint:
         self._expect_works = True
         self._paused_until = 0.0
         self._last_response: float | None = None
-        self._has_served = False
+        self._has_served = served_before
         self._refusals_in_a_row = 0
         self._no_more: asyncio.Future[None] | None = None
         self._secrets = tuple(_secrets(settings))

@@ -44,7 +44,7 @@ from otoscope.config.settings import (
     Settings,
     WeightsSettings,
 )
-from otoscope.config.task import TaskConfig, without_selection
+from otoscope.config.task import TaskConfig, judging_only, without_selection
 from otoscope.config.urls import display_url
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "changed_fields",
     "display_url",
     "fingerprint",
+    "judging_only",
     "parse_limit",
     "parse_object",
     "resolve",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK
 from otoscope.config.checks import checked_flag, checked_text, checked_words, only_known, plain_object
+from otoscope.config.defaults import BASELINE
 
 _TEXT_FIELDS = (
     "model api_url api_key model_revision protocol system_prompt part_order audio_part answer_filter label "
@@ -171,3 +172,24 @@ def _deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str,
             value = _deep_merge(lower, value)
         merged[key] = value
     return merged
+
+
+def judging_only(config: TaskConfig) -> TaskConfig:
+    """Return the settings for judging what is stored, with nothing of the model that gave the answers.
+
+    In its place stands the one that needs neither URL nor key; it is never asked.
+    """
+    args = (config.dataset_args or {}).get(BENCHMARK) or {}
+    kept = {name: value for name, value in args.items() if name != "prompt_template"}
+    return replace(
+        config,
+        model=BASELINE,
+        api_url=None,
+        generation_config=None,
+        extra_body=None,
+        system_prompt=None,
+        part_order=None,
+        audio_part=None,
+        answer_filter=None,
+        dataset_args={BENCHMARK: kept},
+    )

@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from typing import IO, Any, cast
+
 from rich.console import Console
 from rich.text import Text
 
 _LEAST_WIDTH, _USUAL_WIDTH = 20, 80
+
+
+class _Forgiving:
+    """A stream that drops what it cannot write: its disk is full, or nobody is there."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def closed(self) -> bool:
+        return self._stream is None or self._stream.closed
+
+    @property
+    def encoding(self) -> str:
+        return str(getattr(self._stream, "encoding", None) or "utf-8")
+
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, AttributeError):
+            return cast("IO[str]", self._stream).write(text)
+        return 0
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            cast("IO[str]", self._stream).flush()
 
 
 class ReportConsole(Console):
@@ -16,7 +50,9 @@ class ReportConsole(Console):
     """
 
     def __init__(self, *, stderr: bool = False, optional: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False)
+        stream = sys.stderr if stderr else sys.stdout
+        file = cast("IO[str]", _Forgiving(stream)) if optional else stream
+        super().__init__(file=file, highlight=False)
         self._optional = optional
         if self.width < _LEAST_WIDTH:
             self.width = _USUAL_WIDTH

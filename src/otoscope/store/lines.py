@@ -44,6 +44,8 @@ class StoredFailure:
     sample_digest: str
     kind: FailureKind
     file: Mapping[str, Any] | None = None
+    clip: Mapping[str, Any] | None = None
+    """Facts of the clip that was sent, where one was."""
 
 
 # Tuples, because almost every sample has one answer and no failure: a list for each would double the index.
@@ -121,9 +123,11 @@ def shared(text: str, known: Iterable[str]) -> str:
     return next((other for other in known if other == text), text)
 
 
-def stored_failure(place: Place, digest: str, failure: Json) -> StoredFailure:
+def stored_failure(place: Place, digest: str, failure: Json, clip: Json | None = None) -> StoredFailure:
     """Return what is kept in memory of a failure line. Raises as :func:`optional_object` does."""
-    return StoredFailure(place, digest, FailureKind(failure["kind"]), optional_object(failure, "file"))
+    return StoredFailure(
+        place, digest, FailureKind(failure["kind"]), optional_object(failure, "file"), clip or None
+    )
 
 
 def failure_of(told: Sequence[Json]) -> Failure:

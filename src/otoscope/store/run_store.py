@@ -442,12 +442,17 @@ class RunStore:
         """
         stored = self.stored_answer(sample)
         failures = self._failures(sample)
+        lines: list[StoredAnswer | StoredFailure] = [*failures, *self._answers(sample)]
+        mark = max((f.place for f in failures if f.kind is FailureKind.CLIP_CHANGED), default=(-1, 0))
+        current = [line for line in lines if line.place > mark]
+        past = sorted(line.place for line in lines if line.place < mark)
+        superseded = replies_of([self._read(ANSWERS, place) for place in past])
         if stored is None:
             if not failures or failures[-1].kind in _NO_END:
-                return Outcome(sample, None)
-            told = self._told(ANSWERS, (*failures, *self._answers(sample)), failures[-1].place)
-            return Outcome(sample, failure_of(told), clip=told[-1].get("clip"))
-        told = self._told(ANSWERS, (*failures, *self._answers(sample)), stored.place)
+                return Outcome(sample, None, superseded=superseded)
+            told = self._told(ANSWERS, current, failures[-1].place)
+            return Outcome(sample, failure_of(told), clip=told[-1].get("clip"), superseded=superseded)
+        told = self._told(ANSWERS, current, stored.place)
         line = told[-1]
         answer = Answer(
             raw_text=line["raw_text"],
@@ -463,7 +468,7 @@ class RunStore:
                 verdict = self._verdict(self._verdict_lines(sample, order, judge_id, stored.answer_sha256))
                 if verdict is not None:
                     verdicts[order] = verdict
-        return Outcome(sample, answer, verdicts, clip=line.get("clip"))
+        return Outcome(sample, answer, verdicts, clip=line.get("clip"), superseded=superseded)
 
     def _verdict(self, lines: VerdictLines) -> Verdict | Failure | None:
         if lines.success is None:
@@ -553,7 +558,7 @@ class RunStore:
     ) -> None:
         digest, clip = text_of(line, "sample_digest"), optional_object(line, "clip") or {}
         if failure is not None:
-            lines.failures += (stored_failure(place, digest, failure),)
+            lines.failures += (stored_failure(place, digest, failure, clip),)
         else:
             answer = StoredAnswer(
                 place=place,
