@@ -32,6 +32,7 @@ LAYERS: dict[str, int] = {
     "chat_api": 2,
     "store": 2,
     "scoring": 2,
+    "exchange": 2,
     "backends": 3,
     "judge": 3,
     "embedded": 3,
