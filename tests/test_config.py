@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import otoscope
 from otoscope.benchmark import BENCHMARK, TASK_GROUPS, TASKS
 from otoscope.config import (
+    OPENAI_URL,
     URL_FIELDS,
     EmbeddedSettings,
     Settings,
@@ -22,9 +23,11 @@ from otoscope.config import (
     changed_fields,
     display_url,
     fingerprint,
+    judging_only,
     parse_limit,
     parse_object,
     resolve,
+    with_judge_of,
 )
 from otoscope.errors import ConfigError
 from tests.support import judge_endpoint, model_endpoint
@@ -795,14 +798,26 @@ def test_what_is_given_again_lies_over_what_was_stored() -> None:
     assert dict(resolve(TaskConfig(generation_config={}).over(stored), KEYS).model.parameters) == {}
 
 
-def test_another_judge_does_not_inherit_the_revision() -> None:
-    """A judge named over a stored one keeps its place but not the other judge's revision."""
-    stored = settled(**judge(revision="r1")).stored
-    for name, revision in (("other", None), ("j", "r1")):
-        again = resolve(TaskConfig(judge_model_args={"model_id": name}).over(stored), KEYS)
+def test_another_judge_inherits_nothing_of_the_stored_one() -> None:
+    """A judge named over a stored one has neither its place nor anything else; only how judges are asked."""
+    stored = settled(
+        **judge(revision="r1", extra_body={"top_k": 1}, generation_config={"temperature": 0.3}),
+        **data(extra_params={"do_swap": False}),
+        judge_batch_size=3,
+        protocol="official",
+    ).stored
+    other, same = (
+        resolve(TaskConfig(judge_model_args={"model_id": name}).over(stored), KEYS) for name in ("other", "j")
+    )
+    asked, before = judge_endpoint(other), judge_endpoint(same)
+    assert (asked.revision, before.revision) == (None, "r1")
+    assert (asked.shown_url, before.shown_url) == (OPENAI_URL, JUDGE_URL)
+    assert (asked.extra_body, before.extra_body) == ({}, {"top_k": 1})
+    assert (asked.concurrency, before.concurrency) == (16, 3)
+    assert (asked.parameters["temperature"], before.parameters["temperature"]) == (1.0, 0.3)
+    for again in (other, same):
         assert again.judge is not None
-        assert judge_endpoint(again).revision == revision
-        assert judge_endpoint(again).shown_url == JUDGE_URL
+        assert (again.judge.protocol, again.judge.swap) == ("official", False)
 
 
 def test_the_environment_stands_above_what_was_stored() -> None:
@@ -829,6 +844,26 @@ def test_unknown_stored_settings_are_ignored() -> None:
     """Settings that a later version stored do not stop this one, and a stored key is never read."""
     merged = TaskConfig(model="m").over({"future": 1, "api_key": "k", "limit": 2})
     assert (merged.limit, merged.api_key) == (2, None)
+
+
+def test_judging_alone_heeds_the_environment_and_needs_no_data() -> None:
+    """A restarted judge's address in the environment replaces the stored one, and no data set is named."""
+    stored = {name: value for name, value in settled().stored.items() if name != "dataset_args"}
+    environ = {"OTOSCOPE_JUDGE_API_URL": "http://new-judge.test/v1"} | KEYS
+    again = resolve(judging_only(TaskConfig().over(stored)), environ)
+    assert judge_endpoint(again).shown_url == "http://new-judge.test/v1"
+
+
+def test_stored_settings_take_the_judge_of_others() -> None:
+    """What says who judges and how comes from the one side, everything else from the other."""
+    first = settled(limit=3, **data(extra_params={"do_swap": False}), protocol="official").stored
+    second = settled(KEYS, limit=5, judge_model_args={"model_id": "k"}, judge_batch_size=2).stored
+    mixed = with_judge_of(first, second)
+    again = resolve(TaskConfig().over(mixed), KEYS)
+    assert again.selection.limit == 3
+    assert again.judge is not None
+    assert (judge_endpoint(again).name, judge_endpoint(again).concurrency) == ("k", 2)
+    assert (again.judge.protocol, again.judge.swap) == ("default", True)
 
 
 def test_a_judge_named_beside_no_judge_is_stored() -> None:

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from otoscope import TaskConfig, load_run, run_task
+from otoscope import TaskConfig, judge_runs, load_run, run_task
 from otoscope.benchmark import TASKS
 from otoscope.errors import EndpointError, RunDirectoryError
-from otoscope.evaluate import judge_run, settings_for
 from otoscope.records import Answered, Event, Failure, FailureKind, Notice, Order, RunStarted, Verdict
 from otoscope.runs import Run
 from tests.scripted_server import (
@@ -434,14 +433,10 @@ def test_answers_first_and_verdicts_later(tmp_path: Path) -> None:
         server.reset()
         data.rename(tmp_path / "moved")
         judge = config(server.url, data).judge_model_args
-        settings = settings_for(TaskConfig(use_cache=str(run.path), judge_model_args=judge), {})
-        completed = asyncio.run(judge_run(settings))
+        (completed,) = judge_runs([run.path], TaskConfig(judge_model_args=judge), environ={})
         assert asked(server) == []
         assert len(judged(server)) == 32
-        another = {**(judge or {}), "model_id": "another"}
-        settings = settings_for(TaskConfig(use_cache=str(run.path), judge_model_args=another), {})
-        with pytest.raises(RunDirectoryError, match=r"judge\.name"):
-            asyncio.run(judge_run(settings))
+    assert completed.path == run.path
     assert numbers(completed) == numbers(whole)
 
 

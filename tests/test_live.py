@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from otoscope.records import (
     Notice,
     Order,
     Reply,
+    RunFailed,
+    RunsPlanned,
     RunStarted,
     Verdict,
 )
@@ -190,6 +193,26 @@ def test_a_failed_answer_takes_its_verdicts_out_of_the_total() -> None:
         display(Answered("k", ANSWER))
         display(judged())
     assert "answered 2/10, -/min; judged 1/18" in lines_of(console)[-1]
+
+
+def test_several_runs_add_up() -> None:
+    """Totals are those of all runs from the start; a run that fails takes along what it still owed."""
+
+    def run(name: str, owed: int, done: int = 0) -> RunStarted:
+        return RunStarted(Path(name), 10, 10, 0, done, owed)
+
+    console = log()
+    with LiveDisplay(console, clock=Clock()) as display:
+        display(RunsPlanned((run("a", 20), run("b", 10, 10))))
+        assert lines_of(console) == []
+        display(run("a", 20))
+        for _ in range(5):
+            display(replace(judged(), run_path=Path("a")))
+        display(run("b", 8, 12))
+        display(RunFailed(Path("a"), "somebody else has it"))
+        display(replace(judged(), run_path=Path("b")))
+    assert "a: cannot go on, which stops no other run: somebody else has it" in lines_of(console)
+    assert "answered 20/20 (20 before), -/min; judged 18/25 (12 before)" in lines_of(console)[-1]
 
 
 def test_a_run_without_a_judge_shows_no_verdicts() -> None:

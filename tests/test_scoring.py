@@ -363,13 +363,6 @@ def test_counts_that_do_not_add_up_are_our_bug() -> None:
         Cell(n=4, scored=1, failed=1, pending=1)
 
 
-def test_coverage_is_the_share_scored() -> None:
-    """Coverage counts failed and pending samples alike, and is 0 for an empty cell."""
-    outcomes = [*scored(7, count=2), not_answered(BAD_AUDIO), not_answered(None)]
-    assert summed(outcomes).all_samples.coverage == 0.5
-    assert summed([]).all_samples.coverage == 0
-
-
 def test_bounds_count_failures_as_worst_and_best() -> None:
     """The mean's bounds take failed samples as 0 and as 10; pending ones are left out."""
     cell = summed([*scored(6, count=3), not_answered(BAD_AUDIO), not_answered(None)]).all_samples
@@ -384,8 +377,8 @@ def test_a_run_without_a_judge_is_pending() -> None:
         summary = summed(answered, orders=orders, fingerprint={"prompt": PROMPT, "judge": None})
         assert (summary.counts["pending"], summary.counts["scored"]) == (3, 0)
         assert (summary.judge, summary.all_samples.gpt_score) == (None, None)
-        assert set(warned(summary)) == {"pending", "partial"}
-        assert "not judged" in warned(summary)["pending"]
+        assert set(warned(summary)) == {"not_judged", "partial"}
+        assert "not judged" in warned(summary)["not_judged"]
 
 
 def test_every_sample_may_fail() -> None:
@@ -502,6 +495,8 @@ def test_answers_are_described() -> None:
         "filtered": 1,
         "cut_at_token_limit": 1,
         "asked_again": 1,
+        "says_it_cannot_hear": 0,
+        "other_language": 0,
     }
     assert "1 of 4 answers are blank" in warned(summary)["empty_answer"]
     assert "1 of 4 answers were cut" in warned(summary)["cut_at_token_limit"]
@@ -530,7 +525,11 @@ def test_verdicts_are_described() -> None:
         "asked_again": 1,
         "answer_scored_0": 1,
         "answer_scored_10": 2,
+        "reference_scored_0": 0,
+        "reference_scored_10": 0,
         "decimal": 1,
+        "expected": 0,
+        "most_common_pair": {"scores": "8 10", "replies": 2},
     }
 
 

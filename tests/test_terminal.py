@@ -22,30 +22,37 @@ PROMPT = {"template": "{question}", "system": None, "part_order": "audio-first"}
 
 
 FULL_REPORT = """\
-qwen2-audio on AIR-Bench Chat: Average 5.00
+qwen2-audio on AIR-Bench Chat: Average 5.00 [4.87, 5.13]
 Judged by gpt-4-0125-preview in both orders, default protocol, label baseline
 
-                                score  ref.  win  tie  loss   scored/n  failed
-Speech                           5.00  8.00  15%  10%   75%    800/800       0
-  speech_QA                      5.00  8.00  10%  20%   70%    400/400       0
-  speech_dialogue_QA             5.00  8.00  20%   0%   80%    400/400       0
-Sound                            5.00  8.00  18%   4%   78%    500/500       0
-  sound_QA                       5.00  8.00  20%   0%   80%    400/400       0
-  sound_generation_QA            5.00  8.00  10%  20%   70%    100/100       0
-Music                            5.00  8.00  20%   0%   80%    500/500       0
-  music_QA                       5.00  8.00  20%   0%   80%    400/400       0
-  music_generation_analysis_QA   5.00  8.00  20%   0%   80%    100/100       0
-Mixed audio                      5.00  8.00  10%  20%   70%    400/400       0
-  speech_and_sound_QA            5.00  8.00  10%  20%   70%    200/200       0
-  speech_and_music_QA            5.00  8.00  10%  20%   70%    200/200       0
-──────────────────────────────────────────────────────────────────────────────
-Average                          5.00  8.00  16%   8%   76%  2200/2200       0
-All samples                      5.00  8.00  16%   8%   76%  2200/2200       0
+                               score    95% CI ref. win tie  scored/n failed
+Speech                          5.00 4.80-5.20 8.00 15% 10%   800/800      0
+  speech_QA                     5.00 4.72-5.28 8.00 10% 20%   400/400      0
+  speech_dialogue_QA            5.00 4.72-5.28 8.00 20%  0%   400/400      0
+Sound                           5.00 4.72-5.28 8.00 18%  4%   500/500      0
+  sound_QA                      5.00 4.72-5.28 8.00 20%  0%   400/400      0
+  sound_generation_QA           5.00 4.43-5.57 8.00 10% 20%   100/100      0
+Music                           5.00 4.70-5.30 8.00 20%  0%   500/500      0
+  music_QA                      5.00 4.72-5.28 8.00 20%  0%   400/400      0
+  music_generation_analysis_QA  5.00 4.43-5.57 8.00 20%  0%   100/100      0
+Mixed audio                     5.00 4.72-5.28 8.00 10% 20%   400/400      0
+  speech_and_sound_QA           5.00 4.60-5.40 8.00 10% 20%   200/200      0
+  speech_and_music_QA           5.00 4.60-5.40 8.00 10% 20%   200/200      0
+────────────────────────────────────────────────────────────────────────────
+Average                         5.00 4.87-5.13 8.00 16%  8% 2200/2200      0
+All samples                     5.00 4.87-5.13 8.00 16%  8% 2200/2200      0
 
+Intervals 95%, over questions and clips; judge and decoding held fixed
 Samples   2,200 scored + 0 failed + 0 pending = 2,200
 Position  first place: answer +1.00, reference +1.00; orders disagree in 32%
+Judge     4,400 verdicts, '9 7' the most often (260), answer scored 0 in 220, 10
+          in 220
+Length    answers 22 characters, references 5; correlation with the score within
+          tasks +0.00 [-0.04, +0.04]
 Tokens    model 1.24M in, 83.6k out; judge 2.48M in, 167k out; over 42 min
-Run       outputs/20261130-101500-qwen2-audio"""
+Run       outputs/20261130-101500-qwen2-audio
+! in 31.8 % of the samples the winner depends on which answer the judge reads
+  first"""
 
 
 def reply(role: str, name: str | None) -> Reply:
@@ -66,7 +73,8 @@ def scored(
     judge: str = "gpt-4-0125-preview",
 ) -> Outcome:
     """Return an outcome whose scores are a point better for what stands first."""
-    answer = Answer(raw_text="yes", text="yes", replies=(reply("model", "qwen2-audio"),))
+    text = f"yes, {task} {number}"
+    answer = Answer(raw_text=text, text=text, replies=(reply("model", "qwen2-audio"),))
     verdicts = {
         order: Verdict(
             order=order,
@@ -142,9 +150,14 @@ def summary_of(
     return summarise(outcomes, orders=orders, manifest=manifest)
 
 
-def shown(summary: Summary, *, run_path: Path | None = None, width: int = 80) -> list[str]:
-    """Return the lines of the report as they look where there are no colours."""
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+def shown(
+    summary: Summary, *, run_path: Path | None = None, width: int = 80, height: int | None = None
+) -> list[str]:
+    """Return the lines of the report without colours: in a file, or in a window of a height."""
+    window = height is not None
+    console = Console(
+        file=io.StringIO(), width=width, height=height, force_terminal=window, color_system=None
+    )
     render(summary, console, run_path=run_path)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
@@ -160,12 +173,23 @@ def row(lines: Sequence[str], name: str) -> list[str]:
     return next(line for line in lines if re.match(rf" *{name}  ", line)).split(name)[1].split()
 
 
-def test_a_full_run_fits_on_a_screen_of_24_lines_at_80_columns() -> None:
-    """All eight tasks, the five means, counts, position, tokens and the run's path take 24 lines."""
-    lines = shown(summary_of(full_run(), label="baseline"), run_path=RUN_PATH)
+def test_a_full_run_shows_every_task() -> None:
+    """In a file, and in a tall window, all eight tasks have their rows."""
+    summary = summary_of(full_run(), label="baseline")
+    lines = shown(summary, run_path=RUN_PATH)
     assert "\n".join(lines) == FULL_REPORT
-    assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+    assert [line.rstrip() for line in shown(summary, run_path=RUN_PATH, height=34)] == lines
+
+
+def test_a_full_run_fits_on_a_screen_of_24_lines_at_80_columns() -> None:
+    """The five means with intervals, counts, the judge and the run's path take 24 lines, warnings aside."""
+    lines = shown(summary_of(full_run(), label="baseline"), run_path=RUN_PATH, height=24)
+    first_warning = next(number for number, line in enumerate(lines) if line.startswith("! "))
+    assert first_warning <= 24
+    assert max(map(len, lines)) <= 80
+    assert not any("speech_QA" in line for line in lines)
+    assert row(lines, "Average")[:2] == ["5.00", "4.87-5.13"]
 
 
 def test_failures_of_a_full_run_are_named_by_kind_and_counted_in_their_rows() -> None:
@@ -184,7 +208,7 @@ def test_failures_of_a_full_run_are_named_by_kind_and_counted_in_their_rows() ->
 def test_a_run_of_one_category_has_it_as_headline_and_says_why_the_average_is_not_available() -> None:
     """The Average is n/a with its reason, and the category's mean stands in the first line."""
     lines = shown(summary_of(a_few(["speech_QA"])))
-    assert lines[0] == "qwen2-audio on AIR-Bench Chat: Speech 4.10"
+    assert lines[0] == "qwen2-audio on AIR-Bench Chat: Speech 4.10 [2.04, 6.16]"
     assert row(lines, "Average")[:2] == ["n/a", "n/a"]
     assert "Average   n/a because it needs a score in Sound, Music and Mixed audio too" in lines
 
@@ -203,10 +227,11 @@ def test_a_mean_under_full_coverage_has_its_lower_bound_beside_it() -> None:
     outcomes = a_few()
     outcomes[:5] = [failed("speech_QA", number) for number in range(5)]
     lines = shown(summary_of(outcomes))
-    assert header(lines)[:2] == ["score", "least"]
-    assert row(lines, "speech_QA")[:2] == ["5.70", "2.85"]
-    assert row(lines, "sound_QA")[:2] == ["4.10", "8.50"], "a mean over everything has no bound"
-    assert lines[0].endswith("Average 4.23 (at least 3.94, 4.30 with full")
+    assert header(lines)[:4] == ["score", "95%", "CI", "least"]
+    assert row(lines, "speech_QA")[::2][:2] == ["5.70", "2.85"]
+    assert row(lines, "sound_QA")[::2][:2] == ["4.10", "8.50"], "a mean over everything has no bound"
+    first = " ".join(lines[:2])
+    assert re.search(r"Average 4.23 \[[0-9.]+, [0-9.]+\] \(at least 3.94, 4.30 with full weights\)", first)
     assert "Failed    5 at the answer; each one's reason is in samples.jsonl" in lines
 
 
@@ -338,9 +363,9 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
 def test_a_narrow_terminal_loses_rates_before_counts() -> None:
     """Columns that follow from others go first; the mean and its counts never do."""
     lines = shown(summary_of(full_run()), width=60)
-    assert header(lines) == ["score", "win", "scored/n", "failed"]
+    assert header(lines) == ["score", "95%", "CI", "scored/n", "failed"]
     lines = shown(summary_of(full_run()), width=40)
-    assert header(lines) == ["score", "scored/n", "failed"]
+    assert header(lines) == ["score", "95%", "CI", "scored/n", "failed"]
 
 
 @pytest.mark.parametrize("no_color", [False, True])

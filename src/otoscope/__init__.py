@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from otoscope.config import TaskConfig
     from otoscope.errors import OtoscopeError
     from otoscope.evaluate import run_task
+    from otoscope.judging import judge_runs
     from otoscope.records import Answer, Failure, Order, Outcome, Sample, Verdict
     from otoscope.runs import Run, load_run
     from otoscope.scoring import Summary
@@ -30,6 +31,7 @@ __all__ = [
     "TaskConfig",
     "Verdict",
     "__version__",
+    "judge_runs",
     "load_run",
     "run_task",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "Run": "otoscope.runs",
     "Summary": "otoscope.scoring",
     "TaskConfig": "otoscope.config",
+    "judge_runs": "otoscope.judging",
     "load_run": "otoscope.runs",
     "run_task": "otoscope.evaluate",
 }

@@ -35,19 +35,20 @@ class Dataset:
     """Records whose ``meta_info`` was not text and became Python's ``str()`` of it."""
 
 
-def load(selection: SelectionSettings) -> Dataset:
+def load(selection: SelectionSettings, *, clips_needed: bool = True) -> Dataset:
     """Read the metadata and choose samples: tasks, then shuffle, then limit, each task for itself.
 
-    Raises ``DatasetError`` when the folder or the metadata cannot be used, naming record and field.
+    ``clips_needed`` refuses a data set that lacks the folders of the chosen samples. Raises ``DatasetError``
+    when the folder or the metadata cannot be used, naming record and field.
     """
     try:
-        return _load(selection)
+        return _load(selection, clips_needed=clips_needed)
     except OSError as error:
         place = error.filename or selection.root
         raise DatasetError(f"{place}: cannot be read: {error.strerror or error}") from None
 
 
-def _load(selection: SelectionSettings) -> Dataset:
+def _load(selection: SelectionSettings, *, clips_needed: bool) -> Dataset:
     root = _find_root(selection.root)
     records = _read_metadata(root / "Chat" / METADATA)
     samples: list[Sample] = []
@@ -66,7 +67,8 @@ def _load(selection: SelectionSettings) -> Dataset:
             f"{root / 'Chat' / METADATA}: no sample of {', '.join(selection.tasks)}. "
             f"It holds {', '.join(f'{n} of {task}' for task, n in sizes.items() if n) or 'no record at all'}"
         )
-    _refuse_missing_folders(root, chosen)
+    if clips_needed:
+        _refuse_missing_folders(root, chosen)
     return Dataset(root, _digest(samples), sizes, tuple(chosen), converted)
 
 

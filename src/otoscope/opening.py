@@ -5,27 +5,89 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from otoscope import embedded
-from otoscope.config import URL_FIELDS, Settings, changed_fields, fingerprint
-from otoscope.errors import OtoscopeError, RunDirectoryError
+from otoscope.config import (
+    URL_FIELDS,
+    Settings,
+    TaskConfig,
+    changed_fields,
+    fingerprint,
+    judging_only,
+    resolve,
+    with_judge_of,
+    without_selection,
+)
+from otoscope.errors import ConfigError, OtoscopeError, RunDirectoryError, did_you_mean
 from otoscope.judge import PROMPT_SHA256, judge_identity
 from otoscope.lock import RunLock
-from otoscope.parsing import PARSER_VERSION
-from otoscope.records import Json
-from otoscope.store import MANIFEST, RunStore
+from otoscope.parsing import PARSER_VERSION, AnswerFilter
+from otoscope.records import FailureKind, Json
+from otoscope.store import ANSWERS, EMPTY_ANSWER, MANIFEST, VERDICTS, RunStore, copy_run, read_manifest
+
+_NOT_ANOTHER_JUDGE = {"judge.api_url", "judge.prompt_sha256", "judge.parser_version", "judge.weights"}
+"""Differences that may lie between two times that the same judge is asked."""
+
+
+def settings_for(
+    task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str, str], *, judge_only: bool = False
+) -> Settings:
+    """Resolve settings; where a run is continued, its own are the base for what is not given.
+
+    A whole command, which names a model, chooses its samples itself: tasks, limit and shuffle are not taken
+    over. With ``run_dir`` and a model nothing is: a requeued job's command means what it says.
+    ``judge_only`` leaves the model's endpoint out, whose URL may have held a secret that was not stored.
+
+    Raises ``ConfigError``, and ``RunDirectoryError`` when the run to continue cannot be read.
+    """
+    config = task_cfg if isinstance(task_cfg, TaskConfig) else TaskConfig.from_mapping(task_cfg)
+    path = Path(config.use_cache or config.run_dir or "")
+    if config.use_cache and not RunStore.exists(path):
+        there = f"it holds no {MANIFEST}" if path.exists() else "there is no such folder"
+        new = "" if judge_only else "; to start one in a folder of your choice, give it with --run-dir"
+        raise RunDirectoryError(
+            f"{path}: not a run: {there}. Runs lie under outputs/ unless --work-dir says so{new}"
+        )
+    if (config.use_cache or (config.run_dir and not config.model)) and RunStore.exists(path):
+        stored = read_manifest(path / MANIFEST).get("settings")
+        stored = stored if isinstance(stored, dict) else {}
+        config = config.over(without_selection(stored) if config.model else stored)
+    if judge_only:
+        config = judging_only(config)
+    settings = resolve(config, environ)
+    AnswerFilter.parse(settings.prompt.answer_filter)
+    _check_kinds(settings.run.retry_failed)
+    return settings
+
+
+def _check_kinds(names: Sequence[str]) -> None:
+    known = [*(kind.value for kind in FailureKind), EMPTY_ANSWER, "all"]
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--retry-failed: there is no kind {name!r}{did_you_mean(name, known)}. "
+                f"The kinds are {', '.join(known)}"
+            )
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, about: Json) -> Iterator[tuple[RunStore, RunLock]]:
-    """Create or continue the run, locked for this process; ``about`` is what its manifest says of it."""
+def opened(
+    settings: Settings, about: Json, *, answers_of: Path | None = None
+) -> Iterator[tuple[RunStore, RunLock]]:
+    """Create or continue the run, locked for this process; ``about`` is what its manifest says of it.
+
+    An empty ``about`` only judges what is there: no answer is written. ``answers_of`` is the run that this
+    one holds, or gets, a copy of. Raises ``RunDirectoryError``, with its ``run_path`` set.
+    """
     path = _run_path(settings)
     requested = _requested(settings)
     try:
         with RunLock(path, take_over=settings.run.take_over) as lock:
+            if answers_of is not None:
+                copy_run(answers_of, path)
             if RunStore.exists(path):
                 store = RunStore.open(path)
                 _continue(store, settings, requested, about)
@@ -34,14 +96,14 @@ def opened(settings: Settings, about: Json) -> Iterator[tuple[RunStore, RunLock]
             with store:
                 _name_judge(store)
                 store.write_manifest()
-                store.open_for_writing()
+                store.open_for_writing((ANSWERS, VERDICTS) if about else (VERDICTS,))
                 yield store, lock
     except OtoscopeError as error:
         error.run_path = path
         raise
 
 
-def peek(settings: Settings) -> RunStore | None:
+def peek(settings: Settings, *, judge_only: bool = False) -> RunStore | None:
     """Open, for reading alone, the run that these settings would continue; ``None`` when it would be new.
 
     Raises ``RunDirectoryError`` as continuing it would.
@@ -50,9 +112,33 @@ def peek(settings: Settings) -> RunStore | None:
     if path is None or not RunStore.exists(path):
         return None
     store = RunStore.open(path)
-    _continue(store, settings, _requested(settings), {"settings": store.manifest.get("settings")})
-    _name_judge(store)
+    continued(store, settings, judge_only=judge_only)
     return store
+
+
+def continued(store: RunStore, settings: Settings, *, judge_only: bool) -> None:
+    """Bring an opened run's manifest to these settings, in memory alone.
+
+    Raises ``RunDirectoryError`` as continuing it would.
+    """
+    about = {} if judge_only else {"settings": store.manifest.get("settings")}
+    _continue(store, settings, _requested(settings), about)
+    _name_judge(store)
+
+
+def requested_judge(settings: Settings) -> str:
+    """Return the identity of the judge that these settings ask for."""
+    return judge_identity(_requested(settings)["judge"])
+
+
+def asks_another_judge(store: RunStore, settings: Settings) -> bool:
+    """Whether the run has verdicts, and these settings ask another judge, or the same one differently.
+
+    What no setting names, such as how replies are parsed, makes no other judge.
+    """
+    before = (store.manifest.get("fingerprint") or {}).get("judge")
+    changes = changed_fields({"judge": before}, {"judge": _requested(settings)["judge"]})
+    return store.has_verdicts and not changes.keys() <= _NOT_ANOTHER_JUDGE
 
 
 def _requested(settings: Settings) -> Json:
@@ -129,8 +215,7 @@ def _continue(store: RunStore, settings: Settings, requested: Json, about: Json)
     kept = {name: value for name, value in about.items() if value or name not in ("label", "tags")}
     manifest.update(kept)
     if not about and settings.judge is not None:
-        stored = manifest.setdefault("settings", {})
-        stored["judge_model_args"] = settings.stored.get("judge_model_args")
+        manifest["settings"] = with_judge_of(manifest.get("settings") or {}, settings.stored)
 
 
 def _refusal(path: Path, refused: Mapping[str, tuple[Any, Any]]) -> str:
@@ -143,8 +228,8 @@ def _refusal(path: Path, refused: Mapping[str, tuple[Any, Any]]) -> str:
         )
     elif all(name.startswith("judge.") for name in refused):
         advice = (
-            "A run has one judge: verdicts of two would be mixed. Give the old values to go on, or start a "
-            "new run with another --run-dir"
+            "A run has one judge: verdicts of two would be mixed. Give the old values to go on, or have a "
+            f"copy of the answers judged: otoscope judge {path} --run-dir NEW_FOLDER, with the judge's flags"
         )
     else:
         advice = "Give the old values to go on with this run, or start a new one with another --run-dir"

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from otoscope import audio
+from otoscope.backends import Backend
 from otoscope.dataset import outside_root
 from otoscope.errors import EndpointError, Role, RunInterruptedError
 from otoscope.judge import Judge
@@ -30,7 +31,6 @@ from otoscope.records import (
     Judged,
     Notice,
     Order,
-    Reply,
     Sample,
     Verdict,
 )
@@ -54,7 +54,7 @@ _NOT_SENT = frozenset(
         FailureKind.OUTSIDE_ROOT,
     }
 )
-_SERVED = frozenset(
+SERVED = frozenset(
     {
         FailureKind.UNPARSEABLE,
         FailureKind.CUT_OFF,
@@ -67,15 +67,6 @@ _SERVED = frozenset(
     }
 )
 """Failures that a working endpoint gives: they say nothing about key, model name or wire form."""
-
-
-class Backend(Protocol):
-    """Whatever turns a clip and a question into an answer."""
-
-    async def answer(
-        self, sample: Sample, clip: AudioClip, *, earlier: Sequence[Reply], keep: Callable[[Failure], None]
-    ) -> Answer | Failure:
-        """Return the answer or why there is none; ``keep`` a reply that did not serve before the next."""
 
 
 class Stop:
@@ -92,6 +83,16 @@ class Stop:
         self.terminated = self.terminated or terminated
         self.requested.set()
 
+    def heeded(self, tell: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Return a listener that ends, at its next event, what goes on in a thread once this is asked for."""
+
+        def listen(event: Event) -> None:
+            if self.requested.is_set():
+                raise RunInterruptedError("stopped", terminated=self.terminated)
+            tell(event)
+
+        return listen
+
 
 @dataclass(frozen=True, slots=True)
 class Slots:
@@ -102,7 +103,11 @@ class Slots:
 
 
 class Pipeline:
-    """One run's work. ``judge`` ``None`` only answers; ``backend`` ``None`` only judges."""
+    """One run's work. ``judge`` ``None`` only answers; ``backend`` ``None`` only judges.
+
+    ``on_stopping`` is called once when the run begins to stop, with what went wrong, or ``None`` when the
+    stop was asked for. ``first_alone`` ``False`` begins with all slots: the endpoints are known to work.
+    """
 
     def __init__(
         self,
@@ -116,8 +121,9 @@ class Pipeline:
         slots: Slots,
         judge_blank: bool,
         on_event: Callable[[Event], None],
-        on_stopping: Callable[[], None],
+        on_stopping: Callable[[BaseException | None], None],
         stop: Stop,
+        first_alone: bool = True,
     ) -> None:
         self._store = store
         self._lock = lock
@@ -130,6 +136,7 @@ class Pipeline:
         self._on_event = on_event
         self._on_stopping = on_stopping
         self._stop = stop
+        self._first_alone = first_alone
         # What served this run before is no wrong key, name or wire form: its trouble is the samples' own.
         self._served_before = {"model": store.has_answers, "judge": store.has_verdicts}
         self._to_answer: deque[Sample] = deque()
@@ -149,7 +156,8 @@ class Pipeline:
         owed = deque(plan.verdicts)
         house = asyncio.ensure_future(self._keep_house())
         try:
-            await self._until_stopped([asyncio.ensure_future(self._first(owed))], house)
+            if self._first_alone:
+                await self._until_stopped([asyncio.ensure_future(self._first(owed))], house)
             if self._trouble is None:
                 for item in owed:
                     self._to_judge.put_nowait(item)
@@ -199,11 +207,11 @@ class Pipeline:
             clip, answer = await self._ask_model(sample)
             if isinstance(answer, Failure):
                 store_it = partial(self._store_answer, sample, clip, answer)
-                if answer.kind in _SERVED or self._served_before["model"]:
+                if answer.kind in SERVED or self._served_before["model"]:
                     store_it()
                 else:
                     withheld.append(store_it)
-                return None if answer.kind in _SERVED else ("model", answer)
+                return None if answer.kind in SERVED else ("model", answer)
             # A blank answer is not judged before it is known to be an exception.
             judge_now = self._store_answer(sample, clip, answer)
             if not judge_now or self._stopping:
@@ -230,7 +238,7 @@ class Pipeline:
         self, sample: Sample, order: Order, withheld: list[Callable[[], object]]
     ) -> Failure | None:
         digest, verdict = await self._ask_judge(sample, order)
-        unproven = verdict if isinstance(verdict, Failure) and verdict.kind not in _SERVED else None
+        unproven = verdict if isinstance(verdict, Failure) and verdict.kind not in SERVED else None
         if unproven is not None and not self._served_before["judge"]:
             withheld.append(partial(self._store_verdict, sample, order, digest, verdict))
         else:
@@ -290,7 +298,7 @@ class Pipeline:
     def _store_answer(self, sample: Sample, clip: AudioClip | None, result: Answer | Failure) -> bool:
         """Store an answer and return whether it is to be judged now."""
         self._store.append_answer(sample, clip, result)
-        self._on_event(Answered(sample.key, result))
+        self._on_event(Answered(sample.key, result, self._store.path))
         self._answered += 1
         ready = isinstance(result, Answer)
         if isinstance(result, Answer) and result.blank:
@@ -322,7 +330,7 @@ class Pipeline:
     def _store_verdict(self, sample: Sample, order: Order, digest: str, result: Verdict | Failure) -> None:
         if self._judge is not None:
             self._store.append_verdict(sample, order, self._judge.judge_id, digest, result)
-            self._on_event(Judged(sample.key, order, result))
+            self._on_event(Judged(sample.key, order, result, self._store.path))
 
     def _queue(self, sample: Sample) -> None:
         # Next to each other, so that a server's prefix cache serves the second.
@@ -378,7 +386,7 @@ class Pipeline:
                     self._note(task)
                 if self._stopping and deadline is None:
                     deadline = loop.time() + GRACE
-                    self._on_stopping()
+                    self._on_stopping(self._trouble)
                     self._wake_judges()
                     if pending and self._may_wait:
                         self._on_event(

@@ -322,11 +322,27 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunsPlanned:
+    """What each of several runs that are judged together will do; each tells again when it starts."""
+
+    runs: tuple[RunStarted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """One of several runs cannot go on, the others do. What was done of it is stored."""
+
+    run_path: Path
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """One sample was answered (or failed) and stored."""
 
     key: str
     result: Answer | Failure
+    run_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +352,7 @@ class Judged:
     key: str
     order: Order
     result: Verdict | Failure
+    run_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +372,7 @@ class Fetching:
     total: int
 
 
-Event = RunStarted | Answered | Judged | Notice | Fetching
+Event = RunStarted | RunsPlanned | RunFailed | Answered | Judged | Notice | Fetching
 
 
 def tokens_used(replies: Iterable[Reply]) -> int:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
+from otoscope.errors import ConfigError, did_you_mean
 from otoscope.records import Failure, Json, Order, Outcome, Sample
-from otoscope.scoring import Summary, result_line, summarise
-from otoscope.store import RunStore, sample_to_line
+from otoscope.scoring import Scoring, Summary, result_line, summarise
+from otoscope.store import MANIFEST, RunStore, read_manifest, sample_to_line
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class Run:
 
     path: Path
     summary: Summary = field(repr=False)
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the run's manifest says: settings without secrets, fingerprint, data set, label, tags."""
+        return read_manifest(self.path / MANIFEST)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield everything known of each sample, one at a time, read from the run directory."""
@@ -57,10 +64,26 @@ class DryRun:
         return max(0, usable * len(Order.judged(swap=judge.swap)) - self.verdicts_done)
 
 
-def load_run(path: str | Path) -> Run:
-    """Read a run and sum it up. Raises ``RunDirectoryError``."""
+def load_run(path: str | Path, *, scoring: str = "default", view: str = "full") -> Run:
+    """Read a run and sum it up by a scoring rule, over the samples of a view.
+
+    ``scoring`` is ``default`` or ``official``; ``view`` is one of :data:`otoscope.benchmark.VIEWS`. Raises
+    ``RunDirectoryError``, and ``ConfigError`` where the run cannot be scored like that.
+    """
+    rule = _rule(scoring)
+    if view not in VIEWS:
+        known = ", ".join(VIEWS)
+        raise ConfigError(f"view: there is no {view!r}{did_you_mean(view, VIEWS)}; there are {known}")
     with RunStore.open(Path(path)) as store:
-        return Run(Path(path), summary_of(store, store.samples()))
+        return Run(Path(path), summary_of(store, store.samples(), scoring=rule, view=view))
+
+
+def _rule(scoring: str) -> Scoring:
+    match scoring:
+        case "default" | "official":
+            return scoring
+        case _:
+            raise ConfigError(f"scoring: must be default or official, not {scoring!r}")
 
 
 def judged_orders(manifest: Mapping[str, Any]) -> tuple[Order, ...]:
@@ -69,14 +92,18 @@ def judged_orders(manifest: Mapping[str, Any]) -> tuple[Order, ...]:
     return Order.judged(swap=judge.get("do_swap", True))
 
 
-def summary_of(store: RunStore, samples: Sequence[Sample]) -> Summary:
-    """Sum up an opened run over these samples."""
+def summary_of(
+    store: RunStore, samples: Sequence[Sample], *, scoring: Scoring = "default", view: str = "full"
+) -> Summary:
+    """Sum up an opened run over these samples. Raises ``ConfigError`` as :func:`summarise` does."""
     return summarise(
         store.outcomes(samples, store.manifest.get("judge_id")),
         orders=judged_orders(store.manifest),
         manifest=store.manifest,
         skipped_lines=store.skipped_lines,
         outside=store.answered_outside({sample.key for sample in samples}),
+        scoring=scoring,
+        view=view,
     )
 
 

@@ -44,7 +44,7 @@ from otoscope.config.settings import (
     Settings,
     WeightsSettings,
 )
-from otoscope.config.task import TaskConfig, judging_only, without_selection
+from otoscope.config.task import TaskConfig, judging_only, with_judge_of, without_selection
 from otoscope.config.urls import display_url
 
 __all__ = [
@@ -77,5 +77,6 @@ __all__ = [
     "parse_object",
     "resolve",
     "resolve_weights",
+    "with_judge_of",
     "without_selection",
 ]

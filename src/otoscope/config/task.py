@@ -92,15 +92,15 @@ class TaskConfig:
         """Return the settings stored with a run, with whatever is set here laid over them.
 
         Objects are merged key by key, but for an empty ``generation_config``, which replaces. What was
-        stored of another judge's revision does not describe the judge that is named here.
+        stored of another judge does not describe the judge that is named here.
         """
         below = {name: value for name, value in stored.items() if name in STORED_FIELDS}
         above = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         above = {name: value for name, value in above.items() if value is not None}
         judge = below.get("judge_model_args") or {}
         named = _at(above, ("judge_model_args", "model_id"))
-        if named is not None and named != judge.get("model_id"):
-            below["judge_model_args"] = {k: v for k, v in judge.items() if k != "revision"}
+        if named is not None and judge.get("model_id") not in (None, named):
+            below = {k: v for k, v in below.items() if k not in ("judge_model_args", "judge_batch_size")}
         merged = TaskConfig(**_deep_merge(below, above))
         merged._from_stored = frozenset(
             place for place in _ENVIRONMENT.values() if _at(below, place) and not _at(above, place)
@@ -123,6 +123,18 @@ def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
     extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "tasks"}
     chosen = {n: v for n, v in args.items() if n not in ("subset_list", "shuffle", "extra_params")}
     return {**kept, "dataset_args": {BENCHMARK: {**chosen, "extra_params": extra}}}
+
+
+def with_judge_of(stored: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with those of the judge, and of how it is asked, from other stored settings."""
+    names = ("judge_model_args", "judge_batch_size", "protocol")
+    kept = {name: value for name, value in stored.items() if name not in names}
+    kept.update({name: judged[name] for name in names if name in judged})
+    args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
+    extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "do_swap"}
+    swap = _at(judged, ("dataset_args", BENCHMARK, "extra_params", "do_swap"))
+    extra.update({} if swap is None else {"do_swap": swap})
+    return {**kept, "dataset_args": {BENCHMARK: {**args, "extra_params": extra}}}
 
 
 def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig:
@@ -177,11 +189,11 @@ def _deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str,
 def judging_only(config: TaskConfig) -> TaskConfig:
     """Return the settings for judging what is stored, with nothing of the model that gave the answers.
 
-    In its place stands the one that needs neither URL nor key; it is never asked.
+    In its place stands the one that needs neither URL nor key; it is never asked, and no data are read.
     """
     args = (config.dataset_args or {}).get(BENCHMARK) or {}
     kept = {name: value for name, value in args.items() if name != "prompt_template"}
-    return replace(
+    judging = replace(
         config,
         model=BASELINE,
         api_url=None,
@@ -191,5 +203,7 @@ def judging_only(config: TaskConfig) -> TaskConfig:
         part_order=None,
         audio_part=None,
         answer_filter=None,
-        dataset_args={BENCHMARK: kept},
+        dataset_args={BENCHMARK: {"local_path": ".", **kept}},
     )
+    judging._from_stored = config._from_stored  # noqa: SLF001 (written in this module)
+    return judging

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -20,7 +21,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from otoscope.records import Answered, Event, Failure, Fetching, Judged, Notice, RunStarted, tokens_used
+from otoscope.records import (
+    Answered,
+    Event,
+    Failure,
+    Fetching,
+    Judged,
+    Notice,
+    RunFailed,
+    RunsPlanned,
+    RunStarted,
+    tokens_used,
+)
 from otoscope.reports.fetching import FetchDisplay
 from otoscope.reports.text import Cleaner, short_count
 
@@ -38,7 +50,7 @@ _UNKNOWN = "-"
 
 
 class LiveDisplay:
-    """Shows a run's events. Enter it around the run, and call it with each event.
+    """Shows the events of a run, or of several together. Enter it around the work, call it with each event.
 
     ``interactive`` ``True`` draws in place if the console can, ``False`` prints lines, and ``None`` draws
     only on what really is a terminal, whatever the environment says of colours. ``clock`` returns seconds.
@@ -97,9 +109,17 @@ class LiveDisplay:
                 self._print(message)
             case Fetching():
                 self._fetch(event)
+            case RunsPlanned(runs):
+                self._fetch.close()
+                self._start(runs)
             case RunStarted():
                 self._fetch.close()
-                self._start(event)
+                self._print(_plan(event))
+                self._start([event])
+            case RunFailed(run_path, message):
+                self._print(f"{run_path}: cannot go on, which stops no other run: {message}")
+                if self._progress is not None:
+                    self._progress.give_up(run_path)
             case Answered(_, result) | Judged(_, _, result):
                 if self._progress is None:
                     return
@@ -110,12 +130,17 @@ class LiveDisplay:
                 if not self._interactive:
                     self._maybe_print_line(self._progress)
 
-    def _start(self, event: RunStarted) -> None:
+    def _start(self, runs: Sequence[RunStarted]) -> None:
+        """Count what these runs owe; those that were planned do not count twice."""
+        begun = self._progress is not None
         now = self._clock()
-        self._progress = progress = _Progress.of(event, now)
-        self._last_line, self._last_step = now, progress.tenths
-        self._print(_plan(event))
-        if self._interactive:
+        self._progress = progress = self._progress or _Progress(now)
+        for run in runs:
+            progress.expect(run)
+        self._last_step = progress.tenths
+        if not begun:
+            self._last_line = now
+        if self._interactive and not begun:
             self._live = Live(
                 console=self._console,
                 get_renderable=lambda: _drawn(progress, self._clock()),
@@ -150,9 +175,9 @@ class LiveDisplay:
 class _Queue:
     """What one endpoint has to do; ``ended`` are those of this session, failed ones included."""
 
-    total: int
-    before: int
     marks: deque[tuple[float, int]]
+    total: int = 0
+    before: int = 0
     ended: int = 0
     tokens: int = 0
 
@@ -176,26 +201,41 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Progress:
-    """Where the run is."""
+    """Where the run is, or all of several runs."""
 
-    answers: _Queue
-    verdicts: _Queue
-    judged: bool
-    """Whether this run has a judge."""
-    orders: int
     started_at: float
+    answers: _Queue = field(init=False)
+    verdicts: _Queue = field(init=False)
+    judged: bool = False
+    """Whether there is a judge."""
+    orders: int = 0
     failures: Counter[str] = field(default_factory=Counter)
+    _runs: dict[Path, RunStarted] = field(default_factory=dict)
+    _ended: Counter[tuple[Path | None, str]] = field(default_factory=Counter)
+    """Answers and verdicts of each run that ended in this session."""
 
-    @classmethod
-    def of(cls, event: RunStarted, now: float) -> _Progress:
-        answers, verdicts = (
-            _Queue(done + owed, done, deque([(now, 0)]))
-            for done, owed in (
-                (event.answers_done, event.answers_owed),
-                (event.verdicts_done, event.verdicts_owed),
-            )
-        )
-        return cls(answers, verdicts, verdicts.total > 0, event.orders, now)
+    def __post_init__(self) -> None:
+        self.answers, self.verdicts = (_Queue(deque([(self.started_at, 0)])) for _ in range(2))
+
+    def expect(self, run: RunStarted) -> None:
+        """Add what a run has and owes, in the place of what was said of it before."""
+        before = self._runs.get(run.run_path)
+        for sign, said in ((-1, before), (1, run)):
+            if said is not None:
+                self.answers.total += sign * (said.answers_done + said.answers_owed)
+                self.answers.before += sign * said.answers_done
+                self.verdicts.total += sign * (said.verdicts_done + said.verdicts_owed)
+                self.verdicts.before += sign * said.verdicts_done
+        self._runs[run.run_path] = run
+        self.orders = run.orders
+        self.judged = self.verdicts.total > 0
+
+    def give_up(self, run_path: Path) -> None:
+        """Take out of the totals what a run still owed."""
+        run = self._runs.get(run_path)
+        if run is not None:
+            self.answers.total -= run.answers_owed - self._ended[run_path, "answered"]
+            self.verdicts.total -= run.verdicts_owed - self._ended[run_path, "judged"]
 
     @property
     def tenths(self) -> int:
@@ -205,8 +245,9 @@ class _Progress:
 
     def add(self, event: Answered | Judged) -> None:
         result = event.result
-        queue = self.answers if isinstance(event, Answered) else self.verdicts
+        name, queue = ("answered", self.answers) if isinstance(event, Answered) else ("judged", self.verdicts)
         queue.ended += 1
+        self._ended[event.run_path, name] += 1
         queue.tokens += tokens_used(result.replies)
         if isinstance(result, Failure):
             self.failures[result.kind.value] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otoscope.benchmark import TASKS
-from otoscope.config import EmbeddedSettings, EndpointSettings, Settings
+from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeSettings, Settings
 from otoscope.reports.text import Cleaner, print_wrapped, size
 from otoscope.runs import DryRun
 
@@ -30,14 +31,24 @@ def render_settings(settings: Settings, console: Console) -> None:
     if judge is None:
         rows.append(("judge", "none: answers only"))
     else:
-        orders = "both orders" if judge.swap else "one order only (the reference first)"
-        rows.append(("judge", _model(judge.endpoint)))
-        rows.append(("asked", f"{_parameters(judge.endpoint)}; protocol {judge.protocol}, {orders}"))
+        rows += _judge(judge)
     rows.append(("data", str(selection.root)))
     chosen = "all tasks" if len(selection.tasks) == len(TASKS) else ", ".join(selection.tasks)
     rows.append(("samples", f"{chosen}; {_limit(settings)}"))
     say = Cleaner(console.encoding)
     for name, value in rows:
+        print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
+
+
+def render_judging(
+    judges: Sequence[JudgeSettings], runs: Sequence[tuple[str, str]], verdicts: int, console: Console
+) -> None:
+    """Print which judges are asked how, what becomes of each run, and how many verdicts are asked for."""
+    rows = [row for judge in judges for row in _judge(judge)]
+    rows += [("run", f"{run}: {what}") for run, what in runs]
+    rows.append(("in all", f"{verdicts:,} verdicts to ask for, plus retries"))
+    say = Cleaner(console.encoding)
+    for name, value in dict.fromkeys(rows):
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
 
 
@@ -68,6 +79,12 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
     for name, value in rows:
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
     console.print("Nothing was sent and nothing written.")
+
+
+def _judge(judge: JudgeSettings) -> list[tuple[str, str]]:
+    orders = "both orders" if judge.swap else "one order only (the reference first)"
+    asked = f"{_parameters(judge.endpoint)}; protocol {judge.protocol}, {orders}"
+    return [("judge", _model(judge.endpoint)), ("asked", asked)]
 
 
 def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:

@@ -9,6 +9,7 @@ judged) for a verdict. Of one identity the first success wins, and a failure nev
 Another judge's verdicts are good lines: they are kept aside and not counted as skipped.
 """
 
+from otoscope.store.copies import answers_digest, copy_run, is_current_copy
 from otoscope.store.files import ANSWERS, FORMAT, MANIFEST, SAMPLES, SUMMARY, VERDICTS, read_manifest
 from otoscope.store.lines import StoredAnswer, StoredFailure, sample_from_line, sample_to_line
 from otoscope.store.run_store import EMPTY_ANSWER, Plan, RunStore
@@ -25,6 +26,9 @@ __all__ = [
     "RunStore",
     "StoredAnswer",
     "StoredFailure",
+    "answers_digest",
+    "copy_run",
+    "is_current_copy",
     "read_manifest",
     "sample_from_line",
     "sample_to_line",

@@ -143,12 +143,12 @@ class RunStore:
         store._index()
         return store
 
-    def open_for_writing(self) -> None:
-        """Open the line files for appending; a torn tail gets its newline first.
+    def open_for_writing(self, names: Sequence[str] = (ANSWERS, VERDICTS)) -> None:
+        """Open these line files for appending; a torn tail gets its newline first.
 
         Raises ``RunDirectoryError``.
         """
-        for name in (ANSWERS, VERDICTS):
+        for name in names:
             path = self.path / name
             with directory_errors(path):
                 descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -303,12 +303,15 @@ class RunStore:
         retry_failed: Iterable[str] = (),
         clip_changed: Callable[[Sample, StoredAnswer], bool],
         mended: Callable[[Sample, StoredFailure], bool],
+        verdicts_in: RunStore | None = None,
     ) -> Plan:
         """Work out what is owed: answers that are not there or not current, then verdicts on the others.
 
         Passing failures are owed again; lasting ones only when ``retry_failed`` names their kind (or
         ``all``) or ``mended`` says that their cause is gone. ``judge_id`` ``None`` owes no verdicts.
+        ``verdicts_in`` is the run whose verdicts count, where that is not this one: a copy of it.
         """
+        judged = verdicts_in or self
         retry = set(retry_failed)
         answers: list[Sample] = []
         failed_before: list[Sample] = []
@@ -336,7 +339,9 @@ class RunStore:
             if judge_id is None:
                 continue
             for order in orders:
-                lines = self._verdict_lines(sample, order, judge_id, stored.answer_sha256)
+                lines = judged._verdict_lines(  # noqa: SLF001 (of another run)
+                    sample, order, judge_id, stored.answer_sha256
+                )
                 if lines.success is None and (
                     not lines.failures or _owed_again(lines.failures[-1].kind, retry)
                 ):

@@ -1,0 +1,58 @@
+"""The command line: arguments -> settings -> evaluate, judge or report; and the exit codes.
+
+A subcommand's modules are imported where it is dispatched, so that ``--help`` and errors in flags cost
+nothing.
+
+::
+
+    parser       the flags of every command
+    arguments    flags -> TaskConfig
+    commands     eval, judge and report being carried out
+    terminal     what every command does with the terminal
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from otoscope.cli.commands import Command
+from otoscope.cli.parser import command_parser
+from otoscope.cli.terminal import complain, silence_stdout
+from otoscope.errors import OtoscopeError, RunInterruptedError
+
+EXIT_UNWRITABLE = 6
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; an ``OtoscopeError`` is shown as its message alone."""
+    try:
+        parser = command_parser()
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
+        command = Command(args, os.environ)
+    except KeyboardInterrupt:
+        return RunInterruptedError.exit_code
+    try:
+        code = command.run()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OtoscopeError as error:
+        what = "stopped" if isinstance(error, RunInterruptedError) else "error"
+        complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
+        command.say_how_to_resume()
+        return error.exit_code
+    except KeyboardInterrupt:
+        complain("otoscope: stopped")
+        return RunInterruptedError.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; what it was for is done.
+        silence_stdout()
+        return 0
+    except OSError as error:
+        silence_stdout()
+        complain(f"otoscope: error: the report cannot be written: {error.strerror or error}")
+        return EXIT_UNWRITABLE
+    return code

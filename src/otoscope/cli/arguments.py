@@ -1,0 +1,178 @@
+"""Flags -> TaskConfig."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from otoscope.benchmark import BENCHMARK
+from otoscope.config import BASELINE, EMBEDDED, TaskConfig, parse_limit, parse_object
+from otoscope.errors import ConfigError
+from otoscope.records import FailureKind
+
+CLIP_KINDS = (FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT)
+URL_FLAGS = ("--api-url", "--judge-api-url")
+JUDGING_FLAGS = (
+    "--judge-model",
+    "--judge-api-url",
+    "--judge-revision",
+    "--judge-batch-size",
+    "--protocol",
+    "--no-swap",
+    "--run-dir",
+    "--work-dir",
+    "--data",
+    "--min-coverage",
+    "--allow-changed",
+)
+"""What makes a command that judges the same command again, beside its runs."""
+SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
+
+
+def task_config(args: argparse.Namespace) -> TaskConfig:
+    """Return what the flags of ``eval`` and ``demo`` ask for. Raises ``ConfigError``."""
+    if args.command == "demo":
+        _set_demo_defaults(args)
+    generation = _object(args.generation_config, "--generation-config")
+    if args.timeout is not None:
+        generation = _with(generation or {}, ("timeout",), args.timeout, "--timeout")
+    dataset_args = _object(args.dataset_args, "--dataset-args") or {}
+    for keys, value, flag in (
+        (("local_path",), args.data, "--data"),
+        (("extra_params", "tasks"), _words(args.tasks), "--tasks"),
+        (("extra_params", "do_swap"), False if args.no_swap else None, "--no-swap"),
+    ):
+        if value is not None:
+            dataset_args = _with(dataset_args, (BENCHMARK, *keys), value, flag)
+    return TaskConfig(
+        model=args.model,
+        api_url=args.api_url,
+        api_key=args.api_key,
+        model_revision=args.model_revision,
+        datasets=_words(args.datasets),
+        dataset_args=dataset_args or None,
+        judge_model_args=_judge_args(args),
+        generation_config=generation,
+        extra_body=_object(args.extra_body, "--extra-body"),
+        extra_headers=_object(args.extra_headers, "--extra-headers"),
+        stream=args.stream or None,
+        eval_batch_size=args.eval_batch_size,
+        judge_batch_size=args.judge_batch_size,
+        limit=None if args.limit is None else parse_limit(args.limit),
+        shuffle=args.shuffle or None,
+        seed=args.seed,
+        protocol=args.protocol,
+        system_prompt=args.system_prompt,
+        part_order=args.part_order,
+        audio_part=args.audio_part,
+        answer_filter=args.answer_filter,
+        no_judge=args.no_judge or None,
+        judge_blank=args.judge_blank or None,
+        work_dir=args.work_dir,
+        run_dir=args.run_dir,
+        use_cache=args.use_cache,
+        label=args.label,
+        tags=_tags(args.tag),
+        min_coverage=args.min_coverage,
+        retry_failed=_words(args.retry_failed),
+        allow_changed=_words(args.allow_changed),
+        take_over=args.take_over or None,
+        weights=args.weights,
+    )
+
+
+def _set_demo_defaults(args: argparse.Namespace) -> None:
+    """Fill in what was not given: the bundled clips, the baseline, the embedded judge, one sample a task."""
+    if args.use_cache:
+        return
+    args.data = args.data or str(Path(__file__).parent.parent / "demo")
+    args.model = args.model or BASELINE
+    args.limit = args.limit or "1"
+    args.label = args.label or "demo"
+    if args.judge_model is None and args.judge_model_args is None and args.judge_api_url is None:
+        args.judge_model = EMBEDDED
+
+
+def judge_config(args: argparse.Namespace) -> TaskConfig:
+    """Return what the flags of ``judge`` ask for. Raises ``ConfigError``."""
+    return TaskConfig(
+        judge_model_args=_judge_args(args),
+        judge_batch_size=args.judge_batch_size,
+        protocol=args.protocol,
+        dataset_args=_with({}, (BENCHMARK, "extra_params", "do_swap"), False, "") if args.no_swap else None,
+        judge_blank=args.judge_blank or None,
+        run_dir=args.run_dir,
+        work_dir=args.work_dir,
+        min_coverage=args.min_coverage,
+        retry_failed=_words(args.retry_failed),
+        allow_changed=_words(args.allow_changed),
+        take_over=args.take_over or None,
+    )
+
+
+def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:
+    given = _object(args.judge_model_args, "--judge-model-args") or {}
+    for key, value, flag in (
+        ("model_id", args.judge_model, "--judge-model"),
+        ("api_url", args.judge_api_url, "--judge-api-url"),
+        ("api_key", args.judge_api_key, "--judge-api-key"),
+        ("revision", args.judge_revision, "--judge-revision"),
+    ):
+        if value is not None:
+            given = _with(given, (key,), value, flag)
+    return given or None
+
+
+def _with(given: Mapping[str, Any], keys: Sequence[str], value: Any, flag: str) -> dict[str, Any]:
+    """Return ``given`` with a value set deep inside. Raises ``ConfigError`` where it says otherwise."""
+    first, *rest = keys
+    below = given.get(first)
+    if not rest:
+        if below is not None and below != value:
+            said = "" if first == "api_key" else f" {value!r}, and {below!r} there"
+            raise ConfigError(f"{flag} contradicts {first!r} in the JSON flag{said}: give one of them")
+        return {**given, first: value}
+    if not isinstance(below, Mapping | None):
+        raise ConfigError(f"{first!r} must be an object, not {below!r}")
+    return {**given, first: _with(below or {}, rest, value, flag)}
+
+
+def flag_name(flag: str) -> str:
+    """Return the name under which the parser keeps a flag."""
+    return flag.strip("-").replace("-", "_")
+
+
+def given_flags(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
+    """Return those of the flags that were given, with their values, as words of a command."""
+    words: list[str] = []
+    for flag in flags:
+        value = getattr(args, flag_name(flag), None)
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            for one in value if isinstance(value, list) else [value]:
+                words += [flag, str(one)]
+    return words
+
+
+def _object(text: str | None, flag: str) -> dict[str, Any] | None:
+    return None if text is None else parse_object(text, flag)
+
+
+def _words(text: str | Sequence[str] | None) -> list[str] | None:
+    if not text:
+        return None
+    texts = [text] if isinstance(text, str) else text
+    return [word.strip() for piece in texts for word in piece.split(",") if word.strip()]
+
+
+def _tags(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    tags: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--tag {pair!r}: must have the form name=value")
+        tags[name] = value
+    return tags or None

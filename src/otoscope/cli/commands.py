@@ -1,0 +1,253 @@
+"""A command being carried out: what it asks of the parts, and what a person needs to go on with it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from otoscope.cli.arguments import (
+    CLIP_KINDS,
+    JUDGING_FLAGS,
+    SECRET_FLAGS,
+    URL_FLAGS,
+    flag_name,
+    given_flags,
+    task_config,
+)
+from otoscope.cli.terminal import as_json, complain, console
+from otoscope.config import display_url
+from otoscope.errors import OtoscopeError, RunInterruptedError
+from otoscope.records import FailureKind
+
+if TYPE_CHECKING:
+    from otoscope.config import Settings
+    from otoscope.pipeline import Stop
+    from otoscope.records import Event
+    from otoscope.runs import Run
+
+_T = TypeVar("_T")
+
+STOP_SECONDS, LAST_SECONDS = 9.5, 2.0
+"""After the first and after the second signal: when the process ends, whatever it still waits for."""
+EXIT_INCOMPLETE = 1
+"""The run finished, but its coverage is under ``--min-coverage``."""
+
+
+class Command:
+    """One command being carried out; remembers what a person needs to go on with it."""
+
+    def __init__(self, args: argparse.Namespace, environ: Mapping[str, str]) -> None:
+        self._args = args
+        self._environ = environ
+        self._run_path: Path | None = None
+
+    def run(self) -> int:
+        """Carry the command out and return its exit code."""
+        match self._args.command:
+            case "eval" | "demo":
+                return self.eval()
+            case "judge":
+                return self.judge()
+            case "models":
+                return self.fetch_models()
+            case "report":
+                return self.report()
+            case _:
+                # A command with a module of its own, which its parser names.
+                return int(self._args.carry_out(self._args, self._environ))
+
+    def eval(self) -> int:
+        """Answer and judge."""
+        from otoscope.evaluate import dry_run, evaluate
+        from otoscope.opening import settings_for
+        from otoscope.reports.plan import render_dry_run, render_settings
+
+        # A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run.
+        keyless = {"OTOSCOPE_JUDGE_API_KEY": "none"} if self._args.dry_run else {}
+        settings = settings_for(task_config(self._args), {**keyless, **self._environ})
+        if self._args.dry_run:
+            render_dry_run(dry_run(settings), console())
+            return 0
+        render_settings(settings, console(stderr=True))
+        run = self._with_display(lambda on_event, stop: evaluate(settings, on_event=on_event, stop=stop))
+        self._show([run], several=False)
+        return self._coverage([(run, settings)])
+
+    def judge(self) -> int:
+        """Judge what is stored."""
+        from otoscope.cli.judging import runs_to_judge, tell_plan
+        from otoscope.judging import Unusable, judge_all, look
+
+        config, runs = runs_to_judge(self._args)
+        found = look(config, runs, self._environ)
+        if len(found) == 1 and isinstance(found[0], Unusable):
+            raise found[0].error
+        tell_plan(found)
+        ended = self._with_display(lambda on_event, stop: judge_all(found, on_event=on_event, stop=stop))
+        errors = [one for one in ended if isinstance(one, OtoscopeError)]
+        if len(found) == len(errors) == 1:
+            raise errors[0]
+        done = [
+            (end, one.settings)
+            for one, end in zip(found, ended, strict=True)
+            if not (isinstance(one, Unusable) or end is None or isinstance(end, OtoscopeError))
+        ]
+        self._show([run for run, _ in done], several=len(runs) > 1)
+        for error in errors:
+            complain(f"otoscope: error: {error}")
+        if errors:
+            self.say_how_to_resume()
+        return max([self._coverage(done), *(error.exit_code for error in errors)])
+
+    def fetch_models(self) -> int:
+        """Fetch the weights of the models inside of this process."""
+        from otoscope.config import resolve_weights
+        from otoscope.embedded import fetch
+        from otoscope.reports.live import LiveDisplay
+        from otoscope.weights import MODELS
+
+        where = resolve_weights(self._args.weights, self._environ)
+        with LiveDisplay(console(stderr=True)) as display:
+            folders = {model.title: fetch(model, where, display) for model in MODELS}
+        for title, folder in folders.items():
+            print(f"{title}: {folder}")
+        return 0
+
+    def report(self) -> int:
+        """Show the numbers of stored runs."""
+        from otoscope.runs import load_run
+
+        runs = [load_run(path, scoring=self._args.scoring, view=self._args.view) for path in self._args.runs]
+        self._show(runs, several=len(runs) > 1)
+        return 0
+
+    def say_how_to_resume(self) -> None:
+        """Print the command that goes on with this run, where there is one to go on with."""
+        if self._run_path is not None:
+            complain(f"What was done is stored. Resume with:\n  {self._resuming()}")
+
+    def _say_what_helps(self, failures: Mapping[str, int]) -> None:
+        """Print, for the kinds of failures that there are, what makes another try worth it."""
+        kinds = [FailureKind(name) for name in failures]
+        clips = [kind for kind in kinds if kind in CLIP_KINDS]
+        if clips:
+            complain(
+                f"Put the clips right ({', '.join(clips)}: see samples.jsonl), then:\n  {self._resuming()}"
+            )
+        elif any(kind.passing for kind in kinds) or not kinds:
+            complain(f"Try again with:\n  {self._resuming()}")
+        if lasting := [kind for kind in kinds if not kind.passing and kind not in CLIP_KINDS]:
+            again = self._resuming("--retry-failed", ",".join(lasting))
+            complain(f"What the server refused is asked for again with:\n  {again}")
+
+    def _resuming(self, *more: str) -> str:
+        """Return the command that goes on with this run, with a place for each key that it needs again."""
+        given = [flag for flag in SECRET_FLAGS if getattr(self._args, flag_name(flag), None)]
+        urls = {flag: getattr(self._args, flag_name(flag), None) or "" for flag in URL_FLAGS}
+        given += [flag for flag, url in urls.items() if "@" in url or "***" in display_url(url)]
+        if self._args.command == "judge":
+            # What is judged over a copy is named by its source and this judge.
+            known = [flag for flag in JUDGING_FLAGS if flag not in given]
+            words = ["judge", *map(str, self._args.runs), *given_flags(self._args, known)]
+        else:
+            words = ["eval", "--use-cache", str(self._run_path)]
+        words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
+        words += ["--judge-blank"] if self._args.judge_blank else []
+        if self._args.retry_failed and not more:
+            words += ["--retry-failed", ",".join(self._args.retry_failed)]
+        keys = "".join(f" {flag} ..." for flag in given)
+        note = "\n(what holds a key is not stored: give it again)" if given else ""
+        return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
+
+    def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[_T]]) -> _T:
+        from otoscope.reports.live import LiveDisplay
+
+        with LiveDisplay(console(stderr=True)) as display:
+
+            def on_event(event: Event) -> None:
+                self._run_path = getattr(event, "run_path", self._run_path)
+                display(event)
+
+            def leave(code: int) -> None:
+                try:
+                    display.__exit__(RunInterruptedError, None, None)
+                    complain("otoscope: stopped")
+                    self.say_how_to_resume()
+                finally:
+                    os._exit(code)
+
+            return asyncio.run(_interruptible(partial(work, on_event), leave))
+
+    def _coverage(self, runs: Sequence[tuple[Run, Settings]]) -> int:
+        """Say of which runs too much is lacking, and what helps; return the exit code."""
+        failures: Counter[str] = Counter()
+        short = helped_by_judging = False
+        for run, settings in runs:
+            counts = run.summary.counts
+            unscored = counts["failed"] + counts["pending"]
+            lacking = counts["failed"] if settings.judge is None else unscored
+            if lacking > (1 - settings.run.min_coverage) * counts["expected"] + 1e-9:
+                short = True
+                failures.update(counts["failures"])
+                helped_by_judging |= bool(counts["failed_at"].get("verdict"))
+                which = f"{run.path}: " if len(runs) > 1 else ""
+                complain(
+                    f"otoscope: {which}{lacking} of {counts['expected']} samples have no score: coverage is "
+                    f"under --min-coverage {settings.run.min_coverage:g}"
+                )
+        if not short:
+            return 0
+        if self._args.command == "judge" and not helped_by_judging:
+            complain("They have no answer: what 'otoscope eval --use-cache RUN' answers can be judged then")
+        else:
+            self._say_what_helps(failures)
+        return EXIT_INCOMPLETE
+
+    def _show(self, runs: Sequence[Run], *, several: bool) -> None:
+        if self._args.format == "json":
+            told = [run.summary.to_json() for run in runs]
+            print(as_json(told if several else told[0]))
+            return
+        from otoscope.reports.terminal import render
+
+        for number, run in enumerate(runs):
+            if number:
+                print()
+            render(run.summary, console(), run_path=run.path)
+
+
+async def _interruptible(work: Callable[[Stop], Awaitable[_T]], leave: Callable[[int], None]) -> _T:
+    """Await the work; Ctrl-C and SIGTERM ask it to stop, a second one to stop at once.
+
+    ``leave`` ends the process with an exit code. It is called when a stop takes too long all the same: a
+    thread that waits for a dead network disk cannot be ended in any other way.
+    """
+    from otoscope.pipeline import Stop
+
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+
+    def ask(*, terminated: bool) -> None:
+        stop.request(terminated=terminated)
+        code = RunInterruptedError("stopped", terminated=stop.terminated).exit_code
+        loop.call_later(LAST_SECONDS if stop.at_once else STOP_SECONDS, leave, code)
+
+    listened = [(signal.SIGINT, False), (signal.SIGTERM, True)]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        listened.append((hangup, True))  # a terminal that was closed; nohup has it ignored
+    for number, terminated in listened:
+        listen = partial(ask, terminated=terminated)
+        try:
+            loop.add_signal_handler(number, listen)
+        except NotImplementedError:  # Windows: its event loop takes no signals
+            signal.signal(number, lambda *_, listen=listen: loop.call_soon_threadsafe(listen))
+    return await work(stop)

@@ -1,0 +1,155 @@
+"""``otoscope import`` and ``otoscope export``: the official scripts' files, and other tools' answers."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otoscope.cli.terminal import complain
+from otoscope.errors import ConfigError
+from otoscope.records import Order
+
+if TYPE_CHECKING:
+    from otoscope.exchange import Findings
+
+FORMATS = ("auto", "chat-result", "batch-output", "chat-score", "evalscope", "lmms-eval", "answers")
+_SHOWN = 5
+"""How many of the places where something was found are named."""
+
+
+def add(commands: Any) -> None:
+    """Add both commands and their flags."""
+    importing = commands.add_parser(
+        "import",
+        help="the official scripts' files, or answers of evalscope or lmms-eval",
+        description="Make a run of answers (Chat_result_modelx.jsonl, evalscope's predictions/, lmms-eval's "
+        "*_samples_*.jsonl, or lines with key and answer), which 'otoscope judge' then judges, or of "
+        "verdicts (batch_run_output.jsonl, chat_score.json and chat_score_cir.json), or of both.",
+    )
+    importing.add_argument("files", nargs="*", type=Path, metavar="FILE", help="or evalscope's folder")
+    importing.add_argument(
+        "--reference-first",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="verdicts for which the judge read the reference answer first",
+    )
+    importing.add_argument(
+        "--answer-first",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="verdicts for which the judge read the model's answer first",
+    )
+    importing.add_argument(
+        "--format", choices=FORMATS, default="auto", help="of all files (default auto: what each looks like)"
+    )
+    importing.add_argument(
+        "--data",
+        type=Path,
+        metavar="ROOT",
+        help="the folder that contains Chat/: samples and clips are then the data set's. Needed for "
+        "evalscope and lmms-eval, whose files lack the reference answer or the path",
+    )
+    importing.add_argument("--model", metavar="NAME", help="which model answered")
+    importing.add_argument("--judge-model", metavar="NAME", help="which judge the verdicts are from")
+    importing.add_argument(
+        "--work-dir", type=Path, default=Path("outputs"), metavar="DIR", help="default outputs"
+    )
+    importing.add_argument("--run-dir", type=Path, metavar="DIR", help="make the run here")
+    importing.add_argument("--label", metavar="TEXT", help="the run's name in tables")
+    importing.add_argument("--tag", action="append", metavar="K=V", help="may be repeated")
+    importing.set_defaults(carry_out=run_import)
+
+    exporting = commands.add_parser(
+        "export",
+        help="write a run as the official scripts' files",
+        description="Write Chat_result_modelx.jsonl, batch_run_output.jsonl and chat_score.json, and for the "
+        "other order batch_run_output_cir.jsonl and chat_score_cir.json: the official scorer runs on them. "
+        "Of each order the first reply counts.",
+    )
+    exporting.add_argument("run", type=Path, metavar="RUN")
+    exporting.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to write into")
+    exporting.add_argument("--force", action="store_true", help="replace such files that are there")
+    exporting.set_defaults(carry_out=run_export)
+
+
+def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+    """Import, and print what came of it."""
+    from otoscope.importing import ImportSettings, import_files
+
+    imported = import_files(
+        ImportSettings(
+            files=args.files,
+            reference_first=args.reference_first,
+            answer_first=args.answer_first,
+            format=None if args.format == "auto" else args.format,
+            data=args.data,
+            run_dir=args.run_dir,
+            work_dir=args.work_dir,
+            model=args.model,
+            judge_model=args.judge_model,
+            label=args.label,
+            tags=_tags(args.tag or ()),
+        )
+    )
+    _tell(imported.findings)
+    print(f"run: {imported.run.path}")
+    if imported.answers or imported.failed:
+        print(f"answers: {imported.answers}, and {imported.failed} samples that failed")
+    run = str(imported.run.path)
+    if not imported.verdicts:
+        print(f"Judge them with:\n  {shlex.join(['otoscope', 'judge', run])}")
+        return 0
+    counts = ", ".join(f"{order.value} {imported.verdicts.get(order, 0)}" for order in Order)
+    print(f"verdicts: {counts}")
+    if imported.unjoined:
+        complain(
+            "otoscope: no sample has both orders' verdicts for certain: only official scoring is possible"
+        )
+    scoring = ["--scoring", "official"] if imported.unjoined else []
+    print(f"Show the numbers with:\n  {shlex.join(['otoscope', 'report', run, *scoring])}")
+    return 0
+
+
+def run_export(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+    """Export, and print what was written."""
+    from otoscope.exporting import export_run
+
+    exported = export_run(args.run, args.to, force=args.force)
+    _tell(exported.findings)
+    if exported.expected_scores:
+        complain(
+            "otoscope: the run has expected scores, not replies with two numbers: there are no official "
+            "files of its verdicts"
+        )
+    for name, count in exported.rows.items():
+        print(f"{exported.folder / name}: {count}")
+    if not exported.rows:
+        complain("otoscope: the run holds nothing to export")
+    return 0
+
+
+def _tags(pairs: Sequence[str]) -> dict[str, str]:
+    tags = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"--tag {pair!r}: must have the form name=value")
+        tags[name] = value
+    return tags
+
+
+def _tell(findings: Findings) -> None:
+    for what, places in findings.items():
+        complain(f"otoscope: {len(places)} {what}: {_some(places)}")
+
+
+def _some(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return ", ".join(places[:_SHOWN]) + more

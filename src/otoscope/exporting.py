@@ -1,0 +1,164 @@
+"""A run directory -> the official scripts' files, so that their scorer runs on a run unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from otoscope.errors import ConfigError, RunDirectoryError
+from otoscope.exchange import (
+    BATCH_OUTPUT,
+    CHAT_RESULT,
+    CHAT_SCORE,
+    UNJOINED,
+    Findings,
+    batch_output_record,
+    chat_result_record,
+    chat_score_record,
+    is_unknown,
+)
+from otoscope.judge import render_prompt
+from otoscope.records import Answer, Failure, Order, Outcome, Reply, Verdict, json_bytes
+from otoscope.store import RunStore
+
+FILES = (CHAT_RESULT, *BATCH_OUTPUT.values(), *CHAT_SCORE.values())
+"""Every file that an export may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written, and what was left out."""
+
+    folder: Path
+    rows: Mapping[str, int]
+    """Number of rows by the file's name."""
+    findings: Findings
+    """What was left out -> the keys of the samples."""
+    expected_scores: bool
+    """Whether the run has expected scores, of which there are no official files."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of each file, as they are written."""
+
+    answers: list[bytes] = field(default_factory=list)
+    outputs: dict[Order, list[bytes]] = field(default_factory=dict)
+    scores: dict[Order, list[bytes]] = field(default_factory=dict)
+
+
+def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
+    """Write the official files of a run: answers, and for each order that was judged, replies and scores.
+
+    The reply that counts is the first of each order, as it came, whatever came later. Of a run with expected
+    scores only the answers are written. Raises ``ConfigError`` when there are such files already (without
+    ``force``), and ``RunDirectoryError``.
+    """
+    rows, findings = _Rows(), Findings()
+    expected = False
+    with RunStore.open(run) as store:
+        there = [name for name in FILES if (folder / name).exists()]
+        if there and not force:
+            raise ConfigError(
+                f"{folder}: holds {', '.join(there)} already. Give --force to replace them, or another folder"
+            )
+        judge = ((store.manifest.get("fingerprint") or {}).get("judge") or {}).get("name") or "unknown"
+        for outcome in store.outcomes(store.samples(), store.manifest.get("judge_id")):
+            if not isinstance(outcome.answer, Answer):
+                findings.add("samples without an answer", outcome.sample.key)
+                continue
+            _add_answer(rows, outcome, outcome.answer, findings)
+            if _has_expected_scores(outcome):
+                expected = True
+            else:
+                _add_verdicts(rows, outcome, outcome.answer, judge, findings)
+    contents = _contents(rows) if not expected else {CHAT_RESULT: b"".join(rows.answers)}
+    written = {name: content for name, content in contents.items() if content}
+    _write(folder, written, stale=[name for name in there if name not in written])
+    counts = {CHAT_RESULT: len(rows.answers)}
+    if not expected:
+        counts |= {BATCH_OUTPUT[order]: len(rows.outputs[order]) for order in rows.outputs}
+        counts |= {CHAT_SCORE[order]: len(rows.scores[order]) for order in rows.scores}
+    return Exported(folder, {name: n for name, n in counts.items() if n}, findings, expected)
+
+
+def _add_answer(rows: _Rows, outcome: Outcome, answer: Answer, findings: Findings) -> None:
+    if is_unknown(answer) or outcome.sample.dataset == UNJOINED:
+        findings.add("samples whose answer, or what it is about, was not imported", outcome.sample.key)
+        return
+    if answer.filtered:
+        findings.add("answers written as they were judged, after the answer filter", outcome.sample.key)
+    rows.answers.append(json_bytes(chat_result_record(outcome.sample, answer.text)) + b"\n")
+
+
+def _add_verdicts(rows: _Rows, outcome: Outcome, answer: Answer, judge: str, findings: Findings) -> None:
+    sample = outcome.sample
+    known = not is_unknown(answer) and sample.dataset != UNJOINED
+    for order, verdict in outcome.verdicts.items():
+        reply = _first(verdict)
+        if reply is None:
+            findings.add(f"verdicts without a reply ({order.value})", sample.key)
+            continue
+        about = sample if sample.dataset != UNJOINED else None
+        score = chat_score_record(about, sample.task, answer.text if known else None, reply)
+        rows.scores.setdefault(order, []).append(json_bytes(score))
+        if known:
+            prompt = render_prompt(sample, answer.text, order)
+            output = batch_output_record(sample, answer.text, order, reply, prompt, judge)
+            rows.outputs.setdefault(order, []).append(json_bytes(output) + b"\n")
+
+
+def _first(verdict: Verdict | Failure) -> Reply | None:
+    return min(verdict.replies, key=lambda reply: reply.started_at, default=None)
+
+
+def _has_expected_scores(outcome: Outcome) -> bool:
+    replies = (reply for verdict in outcome.verdicts.values() for reply in verdict.replies)
+    return any(reply.probabilities is not None for reply in replies)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def _contents(rows: _Rows) -> dict[str, bytes]:
+    contents = {CHAT_RESULT: b"".join(rows.answers)}
+    for order in Order:
+        contents[BATCH_OUTPUT[order]] = b"".join(rows.outputs.get(order, ()))
+        scores = rows.scores.get(order)
+        contents[CHAT_SCORE[order]] = b"[\n" + b",\n".join(scores) + b"\n]\n" if scores else b""
+    return contents
+
+
+def _write(folder: Path, contents: Mapping[str, bytes], stale: Iterable[str]) -> None:
+    """Write every file beside its place, then rename them all: none is ever seen half written.
+
+    ``stale`` files are removed: what an earlier export left must not stand beside this one as if it were of
+    the same run.
+    """
+    beside = {name: folder / f".{name}.tmp" for name in contents}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            with beside[name].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _remove(folder / name for name in stale)
+        for name, path in beside.items():
+            path.replace(folder / name)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{error.filename or folder}: cannot be written: {error.strerror or error}. "
+            "Make room, or give another folder with --to"
+        ) from None
+    finally:
+        _remove(beside.values())
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,435 @@
+"""Foreign files -> a new run directory, whole or not at all: no run appears that is half imported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from otoscope import audio, dataset
+from otoscope.benchmark import BENCHMARK, TASK_GROUPS, TASKS
+from otoscope.config import JUDGE_PARAMETERS, EmbeddedSettings, JudgeSettings, SelectionSettings
+from otoscope.dataset import Dataset
+from otoscope.errors import ConfigError, DatasetError, RunDirectoryError
+from otoscope.exchange import (
+    UNJOINED,
+    AnswerRow,
+    Findings,
+    ForeignFile,
+    Joined,
+    Row,
+    Settled,
+    files_of,
+    is_unknown,
+    join,
+    read_file,
+    settle,
+)
+from otoscope.judge import PROMPT_SHA256, Judge, judge_identity, render_prompt
+from otoscope.parsing import PARSER_VERSION
+from otoscope.records import (
+    Answer,
+    AudioClip,
+    Failure,
+    Json,
+    Order,
+    Reply,
+    Sample,
+)
+from otoscope.runs import Run, joined_lines, summary_of
+from otoscope.scoring import Summary
+from otoscope.store import SUMMARY, RunStore
+
+UNKNOWN_MODEL, UNKNOWN_JUDGE = "unknown model", "unknown judge"
+"""The names of those that nothing tells: different, since no model judges itself because both are unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """What is imported, and where to."""
+
+    files: Sequence[Path]
+    """Files of answers or verdicts, and folders of evalscope or lmms-eval."""
+    reference_first: Sequence[Path] = ()
+    """Files of verdicts of which the user says that the judge read the reference answer first."""
+    answer_first: Sequence[Path] = ()
+    format: str | None = None
+    """One of :data:`otoscope.exchange.FORMATS`; ``None``: what each file looks like."""
+    data: Path | None = None
+    """The folder that contains ``Chat/``; ``None``: the samples are those that the files tell."""
+    run_dir: Path | None = None
+    work_dir: Path = Path("outputs")
+    model: str | None = None
+    judge_model: str | None = None
+    label: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A run that was imported, and what is to be told of it."""
+
+    run: Run
+    answers: int
+    failed: int
+    """Samples whose answer is a failure: null in the file, or told differently by several rows."""
+    verdicts: Mapping[Order, int]
+    """Number of replies of the judge, by order."""
+    unjoined: bool
+    """Whether no sample has both orders: then official scoring alone is possible."""
+    findings: Findings
+
+
+def import_files(settings: ImportSettings) -> Imported:
+    """Make a new run of what foreign files hold: answers to be judged, or verdicts, or both.
+
+    Raises ``ConfigError``, ``DatasetError`` where nothing can be used, and ``RunDirectoryError``.
+    """
+    files = list(_read(settings))
+    rows = [row for file in files for row in file.rows]
+    data = _dataset(settings.data, rows)
+    joined = join(rows, data.samples if data is not None else None)
+    joined.findings.include(file.findings for file in files)
+    settled = settle(joined)
+    if not settled.answers:
+        raise DatasetError(_nothing_usable(files, joined.findings, data))
+    _note_the_missing(joined, settled)
+    model = settings.model or _model(joined)
+    path = _place(settings, model)
+    summary = _write(
+        path, _manifest(settings, model, path, files, joined, settled, data), settled, data, joined
+    )
+    answers = [answer for answer in settled.answers.values() if not is_unknown(answer)]
+    failed = sum(isinstance(answer, Failure) for answer in answers)
+    return Imported(
+        run=Run(path, summary),
+        answers=len(answers) - failed,
+        failed=failed,
+        verdicts=Counter(order for _, order, _ in settled.verdicts),
+        unjoined=_is_unjoined(settled),
+        findings=joined.findings,
+    )
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def _read(settings: ImportSettings) -> Iterator[ForeignFile]:
+    given: list[tuple[Path, Order | None]] = [(path, None) for path in settings.files]
+    given += [(path, Order.REFERENCE_FIRST) for path in settings.reference_first]
+    given += [(path, Order.ANSWER_FIRST) for path in settings.answer_first]
+    if not given:
+        raise ConfigError("nothing to import: give the files that the official scripts or another tool wrote")
+    places = [(place, order) for path, order in given for place in files_of(path)]
+    # The official script gives both orders' outputs one name, so that they lie in two folders.
+    names = Counter(place.name for place, _ in places)
+    seen: dict[str, Path] = {}
+    for place, order in places:
+        name = place.name if names[place.name] == 1 else str(place)
+        file = read_file(place, name=name, format=settings.format, order=order)
+        if file.sha256 in seen:
+            # In two orders it would give every verdict twice, once to the wrong one.
+            raise ConfigError(f"{place}: has the same content as {seen[file.sha256]}. Give it once")
+        seen[file.sha256] = place
+        yield file
+
+
+def _dataset(root: Path | None, rows: Iterable[Row]) -> Dataset | None:
+    """Load the samples of the tasks that the rows are about; of all, where a row does not tell its task."""
+    if root is None:
+        return None
+    named: set[str] = set()
+    for row in rows:
+        category = row.category if isinstance(row, AnswerRow) else None
+        named.update([row.task] if row.task else TASK_GROUPS[category] if category else TASKS)
+    tasks = tuple(task for task in TASKS if task in named) or tuple(TASKS)
+    selection = SelectionSettings(root=root, tasks=tasks, limit=None, shuffle=False, seed=42)
+    return dataset.load(selection, clips_needed=False)
+
+
+# --- what is to be told ---------------------------------------------------------------------------------
+
+
+def _note_the_missing(joined: Joined, settled: Settled) -> None:
+    """Note the samples that no row is about."""
+    if missing := [sample.key for sample in settled.samples if sample.key not in settled.answers]:
+        joined.findings.add("samples of these tasks without a row: they are pending", *missing)
+
+
+def _nothing_usable(files: Sequence[ForeignFile], findings: Findings, data: Dataset | None) -> str:
+    what = "; ".join(f"{len(places)} {what} ({', '.join(places[:5])})" for what, places in findings.items())
+    advice = "" if data is not None else ". With --data ROOT the samples come from the data set"
+    return f"{', '.join(file.name for file in files)}: nothing can be imported: {what}{advice}"
+
+
+# --- the run ----------------------------------------------------------------------------------------------
+
+
+def _place(settings: ImportSettings, model: str) -> Path:
+    """Return where the run will be: a folder that is not there yet, or is empty."""
+    if settings.run_dir is not None:
+        path = settings.run_dir.absolute()
+        try:
+            taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        except OSError as error:
+            raise RunDirectoryError(f"{path}: cannot be looked into: {error.strerror or error}") from None
+        if taken:
+            raise RunDirectoryError(f"{path}: is not empty. An import makes a new run: give a new folder")
+        return path
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rpartition("/")[2]).strip("-.")[:60] or "model"
+    stem = settings.work_dir.absolute() / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
+    number = 1
+    while (path := stem if number == 1 else stem.with_name(f"{stem.name}-{number}")).exists():
+        number += 1
+    return path
+
+
+def _write(path: Path, manifest: Json, settled: Settled, data: Dataset | None, joined: Joined) -> Summary:
+    """Write the run beside its place, and rename it there once it is whole."""
+    staging = path.with_name(f".{path.name}.importing-{secrets.token_hex(4)}")
+    try:
+        with RunStore.create(staging, manifest) as store:
+            store.open_for_writing()
+            for sample in settled.samples:
+                if sample.key in settled.answers:
+                    clip = _clip(sample, data, joined.findings)
+                    store.append_answer(sample, clip, settled.answers[sample.key])
+            _append_verdicts(store, settled)
+            summary = summary_of(
+                store, settled.samples, scoring="official" if _is_unjoined(settled) else "default"
+            )
+            store.write_samples(joined_lines(store, settled.samples))
+            text = json.dumps(summary.to_json(), indent=1, allow_nan=False)
+            store.write_file(SUMMARY, text.encode() + b"\n")
+        _move(staging, path)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return summary
+
+
+def _move(staging: Path, path: Path) -> None:
+    try:
+        if path.is_dir():
+            path.rmdir()
+        staging.rename(path)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{path}: cannot be made: {error.strerror or error}. "
+            "Give another place with --work-dir or --run-dir"
+        ) from None
+
+
+def _clip(sample: Sample, data: Dataset | None, findings: Findings) -> AudioClip | None:
+    """Return the facts of a sample's clip, where there is one that can be used."""
+    if data is None or sample.dataset == UNJOINED:
+        return None
+    found = dataset.outside_root(sample, data.root) or audio.load(sample.audio_path)
+    if isinstance(found, AudioClip):
+        return found
+    findings.add(f"clips that cannot be used ({found.kind.value}): intervals take each for one", sample.key)
+    return None
+
+
+def _manifest(
+    settings: ImportSettings,
+    model: str,
+    path: Path,
+    files: Sequence[ForeignFile],
+    joined: Joined,
+    settled: Settled,
+    data: Dataset | None,
+) -> Json:
+    """Return the manifest, in the form that a run made with ``eval`` has it."""
+    judge = _judge_part(settings, settled)
+    tasks = [task for task in TASKS if any(sample.task == task for sample in settled.samples)]
+    # Without the data, any folder serves: judging reads no clip, but settings name a place for them.
+    args: Json = {"local_path": str(path if data is None else data.root.absolute())}
+    # Nothing of the judge: whoever judges the answers once more says with which one.
+    stored: Json = {"model": model, "datasets": [BENCHMARK], "dataset_args": {BENCHMARK: args}}
+    if settings.label is not None:
+        stored["label"] = settings.label
+    if settings.tags:
+        stored["tags"] = dict(settings.tags)
+    manifest: Json = {
+        "label": settings.label,
+        "tags": dict(settings.tags),
+        "settings": stored,
+        "dataset": {
+            "root": str(data.root) if data is not None else None,
+            "digest": data.digest if data is not None else None,
+            "task_sizes": data.task_sizes if data is not None else {},
+            "descriptions_converted": data.descriptions_converted if data is not None else 0,
+        },
+        "selection": {
+            "tasks": tasks,
+            "limit": None,
+            "shuffle": False,
+            "seed": 42,
+            "samples": len(settled.samples),
+        },
+        "fingerprint": {
+            "model": {"name": model, "parameters": {}, "imported": sorted({file.format for file in files})},
+            "prompt": _prompt_part(files, joined),
+            "judge": judge,
+        },
+        "judge_id": judge_identity(judge) if judge is not None else None,
+        "imported": [
+            {"name": file.name, "format": file.format, "sha256": file.sha256, "rows": len(file.rows)}
+            for file in files
+        ],
+    }
+    if _is_unjoined(settled):
+        manifest["unjoined"] = True
+    unknown = sum(map(is_unknown, settled.answers.values()))
+    if unknown:
+        manifest["unknown_answers"] = unknown
+    if unknown or joined.incomplete:
+        manifest["cannot_be_judged"] = (
+            "it was imported from files that do not tell every answer, or not what the answers were about"
+        )
+    return manifest
+
+
+def _is_unjoined(settled: Settled) -> bool:
+    """Whether no sample has both orders, so that official scoring alone can use the verdicts."""
+    orders = {order for _, order, _ in settled.verdicts}
+    return orders == {Order.ANSWER_FIRST} or any(s.dataset == UNJOINED for s, _, _ in settled.verdicts)
+
+
+def _model(joined: Joined) -> str:
+    """Return the model that the rows name. Raises ``DatasetError`` when they name several."""
+    names = {row.model for rows in joined.answers.values() for row in rows if row.model}
+    if len(names) > 1:
+        raise DatasetError(
+            f"the files hold answers of several models: {', '.join(sorted(names))}. Import each model's "
+            "files for themselves; if it is one model under several names, give --model NAME"
+        )
+    return next(iter(names), UNKNOWN_MODEL)
+
+
+def _prompt_part(files: Sequence[ForeignFile], joined: Joined) -> Json:
+    """Return the fingerprint's ``prompt``: what the files tell, ``None`` for what they do not.
+
+    What was sent differently for different samples is in ``varies``.
+    """
+    samples = {sample.key: sample for sample in joined.samples}
+    told: dict[str, set[str | None]] = {"template": set(), "system": set(), "part_order": set()}
+    for key, rows in joined.answers.items():
+        for row in rows:
+            if row.asked is None or key not in samples:
+                continue
+            told["template"].add(_template(row.asked.text, samples[key].question))
+            told["system"].add(row.asked.system)
+            told["part_order"].add(row.asked.part_order)
+    part: Json = {name: next(iter(values)) if len(values) == 1 else None for name, values in told.items()}
+    part |= {"audio_part": None, "answer_filter": "none", "audio_policy": None}
+    part["source"] = ", ".join(sorted({file.format for file in files}))
+    if varies := sorted(name for name, values in told.items() if len(values) > 1):
+        part["varies"] = varies
+    return part
+
+
+def _template(sent: str, question: str) -> str | None:
+    """Return what was sent with the question taken out, or ``None`` where it is not in it just once."""
+    if not question or sent.count(question) != 1:
+        return None
+    before, _, after = sent.partition(question)
+    return f"{before}{{question}}{after}"
+
+
+def _judge_part(settings: ImportSettings, settled: Settled) -> Json | None:
+    """Return the fingerprint's ``judge``, or ``None`` where nothing is judged."""
+    if not settled.verdicts and not settled.failures:
+        return None
+    rows = [row for _, _, row in settled.verdicts]
+    names = {row.judge for row in rows if row.judge}
+    if len(names) > 1 and settings.judge_model is None:
+        raise DatasetError(
+            f"the files hold verdicts of several judges: {', '.join(sorted(names))}. Verdicts of two would "
+            "be mixed; if it is one judge under several names, give --judge-model NAME"
+        )
+    temperatures = {str(row.reply.parameters.get("temperature", "not stated")) for row in rows}
+    orders = {order for _, order, _ in (*settled.verdicts, *settled.failures)}
+    return {
+        "name": settings.judge_model or next(iter(names), UNKNOWN_JUDGE),
+        "parameters": {},
+        "protocol": "official",
+        "do_swap": Order.ANSWER_FIRST in orders,
+        "prompt_sha256": _prompt_sha256(settled),
+        "parser_version": PARSER_VERSION,
+        "imported": {"temperatures": sorted(temperatures)},
+    }
+
+
+def _prompt_sha256(settled: Settled) -> str | None:
+    """Return the SHA-256 of the benchmark's prompt where every row shows it, else ``None``: not known."""
+    for sample, order, row in settled.verdicts:
+        answer = settled.answers[sample.key]
+        if not isinstance(answer, Answer) or row.prompt != render_prompt(sample, answer.text, order):
+            return None
+    return PROMPT_SHA256
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------
+
+
+class _Silent:
+    """A judge that is never asked: its replies are there already."""
+
+    async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
+        raise AssertionError("an imported verdict is never asked for again")
+
+
+def _append_verdicts(store: RunStore, settled: Settled) -> None:
+    """Read each reply by the judge's own rules, and store what it says or why it says nothing."""
+    requested = store.manifest["fingerprint"]["judge"]
+    if requested is None:
+        return
+    endpoint = EmbeddedSettings(
+        role="judge", name=requested["name"], parameters=MappingProxyType({}), concurrency=1
+    )
+    settings = JudgeSettings(endpoint=endpoint, protocol="official", swap=requested["do_swap"])
+    judge = Judge(_Silent(), settings, store.manifest["judge_id"])
+
+    async def read() -> None:
+        for sample, order, row in settled.verdicts:
+            answer = settled.answers[sample.key]
+            if isinstance(answer, Answer):
+                # An asking that ended after its only reply: by the official protocol, that was the last.
+                result = await judge.verdict(
+                    sample, answer.text, answer.sha256, order, earlier=(_ended(row.reply),), keep=_ignore
+                )
+                result = replace(result, replies=(row.reply,))
+                store.append_verdict(sample, order, judge.judge_id, answer.sha256, result)
+
+    asyncio.run(read())
+    for sample, order, failure in settled.failures:
+        answer = settled.answers[sample.key]
+        if isinstance(answer, Answer):
+            store.append_verdict(sample, order, judge.judge_id, answer.sha256, failure)
+
+
+def _ended(reply: Reply) -> Reply:
+    """Return a reply with its normal end, where the file has left that out and it cannot have been cut off.
+
+    A file of scores has no ``finish_reason``, and "8 1" may be the beginning of "8 10"; but no text with
+    fewer bytes than the tokens that the official script allows has met that limit.
+    """
+    limit = reply.parameters.get("max_tokens", JUDGE_PARAMETERS["official"]["max_tokens"])
+    if reply.finish_reason is None and len((reply.text or "").encode("utf-8", "replace")) < limit:
+        return replace(reply, finish_reason="stop")
+    return reply
+
+
+def _ignore(_failure: Failure) -> None:
+    pass

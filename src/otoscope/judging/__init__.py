@@ -1,0 +1,18 @@
+"""Judge stored answers, of one run or of many together: in place, or over a copy for another judge.
+
+Runs are looked at first, without writing anything: then it is known, and can be said, what will be judged
+where. All runs share one limit, and what is learnt of a judge's server. A run's own trouble (locked, broken,
+of a newer format) is its own; that of the judge stops all.
+
+::
+
+    looking    what is owed, and where its verdicts go
+    together   the work on several runs
+    files      a file of answers becomes a run
+"""
+
+from otoscope.judging.files import run_of_file
+from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
+from otoscope.judging.together import judge_all, judge_runs
+
+__all__ = ["Found", "Owed", "Skipped", "Unusable", "judge_all", "judge_runs", "look", "run_of_file"]

@@ -1,0 +1,81 @@
+"""What answers and what judges, built from the settings and closed at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from otoscope import embedded
+from otoscope.backends import Backend
+from otoscope.chat_api import ChatEndpoint
+from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings
+from otoscope.judge import JudgeModel
+from otoscope.llm import EmbeddedJudge
+from otoscope.records import Event, Notice
+
+
+class Parts:
+    """Backends and judge models that live as long as this; use as an async context manager.
+
+    ``folders`` are those of the weights, from :func:`otoscope.embedded.prepare`. Raises ``ConfigError`` for
+    a proxy in the environment that cannot be used.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], tell: Callable[[Event], None]) -> None:
+        self._folders = folders
+        self._tell = tell
+        # One language model for all that is inside of this process.
+        self._language_model = embedded.language_model(folders)
+        self._endpoints: list[ChatEndpoint] = []
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Parts:  # noqa: PYI034 (Self needs Python 3.11)
+        self._stack.push_async_callback(self._language_model.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def backend(
+        self, model: EndpointSettings | EmbeddedSettings, prompt: PromptSettings, *, served_before: bool
+    ) -> Backend:
+        """Return what answers."""
+        match model:
+            case EndpointSettings():
+                from otoscope.backends.endpoint import EndpointBackend
+
+                return EndpointBackend(await self._endpoint(model, served_before=served_before), prompt)
+            case EmbeddedSettings():
+                from otoscope.backends.baseline import BaselineBackend
+                from otoscope.backends.listening import Listener
+
+                listener = Listener(embedded.recogniser(self._folders), threads=embedded.threads())
+                return BaselineBackend(self._language_model, listener)
+
+    async def judge_model(
+        self, judge: EndpointSettings | EmbeddedSettings, *, served_before: bool
+    ) -> JudgeModel:
+        """Return what is asked for verdicts."""
+        match judge:
+            case EndpointSettings():
+                return await self._endpoint(judge, served_before=served_before)
+            case EmbeddedSettings():
+                return EmbeddedJudge(self._language_model)
+
+    def stop_asking(self) -> None:
+        """Keep every endpoint from beginning new calls: a run that stops lets those in flight end."""
+        for endpoint in self._endpoints:
+            endpoint.stop_asking()
+
+    async def _endpoint(self, settings: EndpointSettings, *, served_before: bool) -> ChatEndpoint:
+        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before)
+        await self._stack.enter_async_context(endpoint)
+        self._endpoints.append(endpoint)
+        return endpoint
+
+    def _notify(self, message: str) -> None:
+        self._tell(Notice(message))

@@ -1,0 +1,35 @@
+"""Outcomes -> Summary: every number that a run prints.
+
+::
+
+    samples      one sample's numbers
+    rules        default and official scoring: what each makes of a sample's stored replies
+    cells        the numbers of a group of samples, with intervals
+    behaviour    the judge's own: position effect, how it answers
+    answers      the model's answers: how they ended, length, signs that something is wrong
+    ├── wording, identical, audio_tokens    the signs
+    ├── families                            which line a model's name belongs to
+    calls        what an endpoint's replies add up to
+    warnings     what a reader should know before believing a number
+    summary      all of it: summarise()
+"""
+
+from otoscope.scoring.cells import Cell
+from otoscope.scoring.rules import Scoring, official_scores
+from otoscope.scoring.samples import SampleResult, result_line, result_of, sample_result
+from otoscope.scoring.summary import FORMAT, Summary, summarise
+from otoscope.scoring.warnings import FULL_COVERAGE
+
+__all__ = [
+    "FORMAT",
+    "FULL_COVERAGE",
+    "Cell",
+    "SampleResult",
+    "Scoring",
+    "Summary",
+    "official_scores",
+    "result_line",
+    "result_of",
+    "sample_result",
+    "summarise",
+]

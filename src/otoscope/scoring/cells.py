@@ -1,0 +1,375 @@
+"""The numbers of a group of samples: a task, a source folder, a category, Mixed, the Average, all samples.
+
+A category pools its samples; Mixed and the Average are plain means of their parts' numbers (AIR-Bench, ACL
+2024). Under default scoring a row is a sample; under official scoring it is one order's reply, and a number
+is the mean of the two orders' own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from otoscope.benchmark import (
+    AVERAGE_PARTS,
+    CATEGORIES,
+    MIXED_PARTS,
+    SCORE_MAX,
+    SCORE_MIN,
+    TASK_GROUPS,
+    TASKS,
+)
+from otoscope.scoring.samples import mean, result_of
+from otoscope.stats import Estimate, Stratum, estimate, rate
+
+Interval = tuple[float, float]
+SAMPLE = "sample"
+"""The one pass of default scoring, in which a row is a sample's mean over its orders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The numbers of one group of samples. ``None`` is "not available".
+
+    Scores are from 0 to 10, rates from 0 to 1. Intervals (95 %) and ``standard_error`` are over questions
+    and clips, judge and decoding held fixed: see :func:`otoscope.stats.estimate`. ``relative_score`` is
+    100 x ``gpt_score`` / ``reference_score``. ``bounds`` are ``gpt_score`` with failed samples counted as 0
+    and as 10. ``gpt_score_full_weights`` is the mean of the task means, each weighted by the task's size in
+    the full set. Raises ``AssertionError`` when the counts do not add up.
+    """
+
+    n: int
+    scored: int
+    failed: int
+    pending: int
+    clips: int = 0
+    """Number of distinct clips among the scored samples."""
+    gpt_score: float | None = None
+    ci95: Interval | None = None
+    standard_error: float | None = None
+    reference_score: float | None = None
+    reference_ci95: Interval | None = None
+    relative_score: float | None = None
+    win_rate: float | None = None
+    win_rate_ci95: Interval | None = None
+    tie_rate: float | None = None
+    tie_rate_ci95: Interval | None = None
+    loss_rate: float | None = None
+    loss_rate_ci95: Interval | None = None
+    bounds: Interval | None = None
+    partial: bool = False
+    """Whether the tasks' shares of the scored samples differ from the full set's."""
+    gpt_score_full_weights: float | None = None
+    orders: Mapping[str, Mapping[str, float]] | None = None
+    """Under official scoring: each order's own ``n``, ``gpt_score``, ``reference_score`` and ``win_rate``."""
+
+    def __post_init__(self) -> None:
+        if self.scored + self.failed + self.pending != self.n:
+            raise AssertionError(
+                f"{self.scored} scored + {self.failed} failed + {self.pending} pending != {self.n}"
+            )
+
+
+@dataclass(slots=True)
+class Rows:
+    """Scored rows, column by column."""
+
+    scores: list[float] = field(default_factory=list)
+    references: list[float] = field(default_factory=list)
+    wins: list[float] = field(default_factory=list)
+    """1.0 where the row was one, else 0.0; ``ties`` and ``losses`` likewise."""
+    ties: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    clips: list[str] = field(default_factory=list)
+    missing: int = 0
+    """Rows that there would be, had their samples not failed."""
+
+    def add(self, score: float, reference: float, clip: str) -> None:
+        """Add one row."""
+        result = result_of(score, reference)
+        self.scores.append(score)
+        self.references.append(reference)
+        self.wins.append(float(result == "win"))
+        self.ties.append(float(result == "tie"))
+        self.losses.append(float(result == "loss"))
+        self.clips.append(clip)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """Return the rows of several, one after the other."""
+        rows = cls(missing=sum(part.missing for part in parts))
+        for part in parts:
+            for name in ("scores", "references", "wins", "ties", "losses", "clips"):
+                getattr(rows, name).extend(getattr(part, name))
+        return rows
+
+
+@dataclass(slots=True)
+class Leaf:
+    """The samples of one task and source folder. ``passes`` holds one set of rows, or one for each order."""
+
+    passes: Mapping[str, Rows]
+    scored: int = 0
+    failed: int = 0
+    pending: int = 0
+
+
+Leaves = Mapping[tuple[str, str], Leaf]
+"""By task and source folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """All cells of a run."""
+
+    average: Cell
+    mixed_audio: Cell
+    categories: Mapping[str, Cell]
+    tasks: Mapping[str, Cell]
+    datasets: Mapping[str, Cell]
+    all_samples: Cell
+
+
+def build_cells(leaves: Leaves, *, view: Sequence[str] = tuple(TASKS)) -> Cells:
+    """Build every cell. ``view`` are the tasks of the full set that shares and weights are taken from."""
+    tasks = _groups(leaves, lambda leaf: leaf[0])
+    categories = _groups(leaves, lambda leaf: TASKS[leaf[0]].category)
+    everything = _pooled((key, leaves[key]) for key in sorted(leaves))
+    mixed = _mean_of([categories.get(name) for name in MIXED_PARTS])
+    parts = {**categories, "mixed_audio": mixed}
+    average = _mean_of([parts.get(name) for name in AVERAGE_PARTS])
+    task_cells = {name: _cell(group) for name, group in tasks.items()}
+    category_cells = {
+        name: _with_weights(_cell(categories[name]), task_cells, _within(TASK_GROUPS[name], view))
+        for name in CATEGORIES
+        if name in categories
+    }
+    mixed_cell = _with_parts(_cell(mixed), [category_cells.get(name) for name in MIXED_PARTS])
+    part_cells = {**category_cells, "mixed_audio": mixed_cell}
+    return Cells(
+        average=_with_parts(_cell(average), [part_cells.get(name) for name in AVERAGE_PARTS]),
+        mixed_audio=mixed_cell,
+        categories=category_cells,
+        tasks={name: task_cells[name] for name in TASKS if name in task_cells},
+        datasets={name: _cell(group) for name, group in _groups(leaves, "/".join).items()},
+        all_samples=_with_weights(_cell(everything), task_cells, view),
+    )
+
+
+# --- groups of rows ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What a cell is computed from. ``orders`` has, for each pass, the weight and the rows of each stratum.
+
+    Strata are tasks: each has its own mean. Weights add up to 1 in a pass.
+    """
+
+    scored: int
+    failed: int
+    pending: int
+    orders: Mapping[str, Sequence[tuple[float, Rows]]] | None
+    """``None`` where a part without any row makes the numbers not available."""
+    parts: Sequence[_Group] = ()
+    """Of a mean of parts: those."""
+
+
+def _groups(leaves: Leaves, name: Callable[[tuple[str, str]], str]) -> dict[str, _Group]:
+    members: dict[str, list[tuple[tuple[str, str], Leaf]]] = {}
+    for key in sorted(leaves):
+        members.setdefault(name(key), []).append((key, leaves[key]))
+    return {group: _pooled(found) for group, found in members.items()}
+
+
+def _pooled(members: Iterable[tuple[tuple[str, str], Leaf]]) -> _Group:
+    """Pool samples: in each pass, every row has the same weight."""
+    by_task: dict[str, list[Leaf]] = {}
+    for (task, _), leaf in members:
+        by_task.setdefault(task, []).append(leaf)
+    leaves = [leaf for group in by_task.values() for leaf in group]
+    orders: dict[str, list[tuple[float, Rows]]] = {}
+    for name in {name: None for leaf in leaves for name in leaf.passes}:
+        strata = [Rows.joined([leaf.passes[name] for leaf in group]) for group in by_task.values()]
+        if total := sum(len(rows.scores) for rows in strata):
+            orders[name] = [(len(rows.scores) / total, rows) for rows in strata]
+        else:
+            orders[name] = []
+    return _Group(
+        scored=sum(leaf.scored for leaf in leaves),
+        failed=sum(leaf.failed for leaf in leaves),
+        pending=sum(leaf.pending for leaf in leaves),
+        orders=orders if orders and all(orders.values()) else None,
+    )
+
+
+def _mean_of(parts: Sequence[_Group | None]) -> _Group:
+    """Return the group whose numbers are the plain means of its parts'; n/a unless every part has one."""
+    there = [part for part in parts if part is not None]
+    known = [part.orders for part in there if part.orders is not None]
+    orders: dict[str, list[tuple[float, Rows]]] = {}
+    for of_part in known:
+        for name, strata in of_part.items():
+            weighted = [(weight / len(parts), rows) for weight, rows in strata]
+            orders.setdefault(name, []).extend(weighted)
+    return _Group(
+        scored=sum(part.scored for part in there),
+        failed=sum(part.failed for part in there),
+        pending=sum(part.pending for part in there),
+        orders=orders if len(known) == len(parts) else None,
+        parts=there,
+    )
+
+
+# --- from a group to its numbers --------------------------------------------------------------------------
+
+_Column = Callable[[Rows], Sequence[float]]
+
+
+def _cell(group: _Group) -> Cell:
+    if group.orders is None:
+        return Cell(
+            n=group.scored + group.failed + group.pending,
+            scored=group.scored,
+            failed=group.failed,
+            pending=group.pending,
+        )
+    score, reference = _score(group, _scores), _score(group, _references)
+    win, tie, loss = (rate(_strata(group, column)) for column in (_wins, _ties, _losses))
+    gpt_score, reference_score = _value(group, _scores), _value(group, _references)
+    return Cell(
+        n=group.scored + group.failed + group.pending,
+        scored=group.scored,
+        failed=group.failed,
+        pending=group.pending,
+        clips=len({clip for strata in group.orders.values() for _, rows in strata for clip in rows.clips}),
+        gpt_score=gpt_score,
+        ci95=score.ci95,
+        standard_error=score.standard_error,
+        reference_score=reference_score,
+        reference_ci95=reference.ci95,
+        relative_score=100 * gpt_score / reference_score if reference_score > 0 else None,
+        win_rate=_value(group, _wins),
+        win_rate_ci95=win.ci95,
+        tie_rate=_value(group, _ties),
+        tie_rate_ci95=tie.ci95,
+        loss_rate=_value(group, _losses),
+        loss_rate_ci95=loss.ci95,
+        bounds=(_bound(group, SCORE_MIN), _bound(group, SCORE_MAX)),
+        orders=None
+        if SAMPLE in group.orders
+        else {name: _of_one_order(group, name) for name in group.orders},
+    )
+
+
+def _scores(rows: Rows) -> Sequence[float]:
+    return rows.scores
+
+
+def _references(rows: Rows) -> Sequence[float]:
+    return rows.references
+
+
+def _wins(rows: Rows) -> Sequence[float]:
+    return rows.wins
+
+
+def _ties(rows: Rows) -> Sequence[float]:
+    return rows.ties
+
+
+def _losses(rows: Rows) -> Sequence[float]:
+    return rows.losses
+
+
+def _strata(group: _Group, column: _Column) -> list[Stratum]:
+    orders = (group.orders or {}).values()
+    return [
+        Stratum(weight / len(orders), column(rows), rows.clips)
+        for strata in orders
+        for weight, rows in strata
+        if rows.scores
+    ]
+
+
+def _score(group: _Group, column: _Column) -> Estimate:
+    strata = _strata(group, column)
+    # Under official scoring negative numbers pass.
+    low = min(SCORE_MIN, *(min(stratum.values) for stratum in strata))
+    return estimate(strata, low=low, high=SCORE_MAX)
+
+
+def _value(group: _Group, column: _Column) -> float:
+    """Return the mean of a column: exact for whole numbers, as adding up weighted means would not be."""
+    if group.parts:
+        return mean([_value(part, column) for part in group.parts])
+    return mean([_mean_of_rows(strata, column) for strata in (group.orders or {}).values()])
+
+
+def _mean_of_rows(strata: Sequence[tuple[float, Rows]], column: _Column) -> float:
+    return mean([value for _, rows in strata for value in column(rows)])
+
+
+def _bound(group: _Group, failed_as: float) -> float:
+    if group.parts:
+        return mean([_bound(part, failed_as) for part in group.parts])
+    bounds = []
+    for strata in (group.orders or {}).values():
+        values = [value for _, rows in strata for value in rows.scores]
+        missing = sum(rows.missing for _, rows in strata)
+        bounds.append((math.fsum(values) + failed_as * missing) / (len(values) + missing))
+    return mean(bounds)
+
+
+def _of_one_order(group: _Group, name: str) -> dict[str, float]:
+    one = _only(group, name)
+    return {
+        "n": sum(len(rows.scores) for _, rows in (one.orders or {})[name]),
+        "gpt_score": _value(one, _scores),
+        "reference_score": _value(one, _references),
+        "win_rate": _value(one, _wins),
+    }
+
+
+def _only(group: _Group, name: str) -> _Group:
+    """Return the group as if only one order had been judged."""
+    return replace(
+        group,
+        orders={name: (group.orders or {})[name]},
+        parts=[_only(part, name) for part in group.parts],
+    )
+
+
+# --- shares and weights -----------------------------------------------------------------------------------
+
+
+def _within(tasks: Iterable[str], view: Sequence[str]) -> list[str]:
+    return [task for task in tasks if task in view]
+
+
+def _with_weights(cell: Cell, tasks: Mapping[str, Cell], members: Iterable[str]) -> Cell:
+    """Add whether the shares of the member tasks are the full set's, and the mean as if they were."""
+    full = {name: TASKS[name].samples for name in members}
+    size = sum(full.values())
+    partial, weighted = False, []
+    for name, samples in full.items():
+        task = tasks.get(name)
+        # Whole numbers, multiplied out: a share is equal or it is not.
+        partial = partial or task is None or task.scored * size != samples * cell.scored
+        if task is not None and task.gpt_score is not None:
+            weighted.append(samples * task.gpt_score)
+    full_weights = math.fsum(weighted) / size if len(weighted) == len(full) else None
+    return replace(cell, partial=partial, gpt_score_full_weights=full_weights)
+
+
+def _with_parts(cell: Cell, parts: Sequence[Cell | None]) -> Cell:
+    """Add the same to a mean of parts, from what its parts have."""
+    there = [part for part in parts if part is not None]
+    weights = [part.gpt_score_full_weights for part in there if part.gpt_score_full_weights is not None]
+    complete = len(there) == len(parts)
+    return replace(
+        cell,
+        partial=not complete or any(part.partial for part in there),
+        gpt_score_full_weights=mean(weights) if len(weights) == len(parts) else None,
+    )

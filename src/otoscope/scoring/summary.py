@@ -1,0 +1,282 @@
+"""Outcomes -> Summary: every number that a run prints.
+
+The paper's means (AIR-Bench, ACL 2024): a category pools its samples, ``mixed_audio`` is the mean of the
+two mixed categories, and the average is the mean of speech, sound, music and mixed audio. A sample whose
+verdict is incomplete is failed: it is counted, and never enters a mean as 0 or as half a verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from otoscope.benchmark import BENCHMARK, MIXED_PARTS, TASKS, VIEWS
+from otoscope.errors import ConfigError
+from otoscope.records import Json, Order, Outcome
+from otoscope.scoring.answers import Answers
+from otoscope.scoring.behaviour import Behaviour
+from otoscope.scoring.calls import Calls, plain
+from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells
+from otoscope.scoring.rules import Scoring, passes, rule_default, rule_official
+from otoscope.scoring.samples import mean
+from otoscope.scoring.warnings import Evidence, find_warnings
+from otoscope.stats import INTERVAL_LABEL
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All numbers of a run; what reporters read and ``summary.json`` holds."""
+
+    model: str
+    judge: str | None
+    label: str | None
+    tags: Mapping[str, str]
+    protocol: str | None
+    do_swap: bool
+    requested: Mapping[str, Any]
+    observed: Mapping[str, Any]
+    selection: Mapping[str, Any]
+    partial: bool
+    headline: str
+    """The cell that stands for the run: ``average``, or a category where only that was chosen."""
+    counts: Mapping[str, Any]
+    average: Cell
+    mixed_audio: Cell
+    categories: Mapping[str, Cell]
+    tasks: Mapping[str, Cell]
+    datasets: Mapping[str, Cell]
+    all_samples: Cell
+    position: Mapping[str, Any]
+    answers: Mapping[str, int]
+    length: Mapping[str, Any]
+    """Mean lengths in characters, and the correlation of answer length with score within tasks."""
+    verdicts: Mapping[str, Any]
+    usage: Mapping[str, Any]
+    timing: Mapping[str, Any]
+    warnings: Sequence[Mapping[str, Any]]
+    """``name``, ``values`` and the English ``message`` of each."""
+    scoring: Scoring = "default"
+    view: str = "full"
+    created_at: str | None = None
+
+    def cell(self, name: str) -> Cell:
+        """Return a cell by its name: ``average``, ``mixed_audio``, ``all_samples``, a category or a task.
+
+        Raises ``KeyError`` when the run has no such cell.
+        """
+        match name:
+            case "average":
+                return self.average
+            case "mixed_audio":
+                return self.mixed_audio
+            case "all_samples":
+                return self.all_samples
+            case _:
+                return self.categories[name] if name in self.categories else self.tasks[name]
+
+    def to_json(self) -> Json:
+        """Return the content of ``summary.json``: plain JSON values, n/a as ``null``, never NaN."""
+        stored: Json = {"format": FORMAT, "benchmark": BENCHMARK}
+        for name in (
+            "model",
+            "judge",
+            "label",
+            "tags",
+            "created_at",
+            "scoring",
+            "view",
+            "protocol",
+            "do_swap",
+        ):
+            stored[name] = plain(getattr(self, name))
+        stored["fingerprint"] = plain({"requested": self.requested, "observed": self.observed})
+        stored["intervals"] = INTERVAL_LABEL
+        for f in fields(self):
+            if f.name not in ("requested", "observed"):
+                stored.setdefault(f.name, _stored(getattr(self, f.name)))
+        return stored
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One pass over the outcomes. Of them only numbers and digests are kept."""
+
+    scoring: Scoring
+    orders: Sequence[Order]
+    unjoined: bool
+    leaves: dict[tuple[str, str], Leaf] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+    stages: Counter[str] = field(default_factory=Counter)
+    model: Calls = field(default_factory=Calls)
+    judge: Calls = field(default_factory=Calls)
+    answers: Answers = field(default_factory=Answers)
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    negative: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        sample = outcome.sample
+        if self.scoring == "default":
+            ruled = rule_default(outcome, self.orders)
+        else:
+            ruled = rule_official(outcome, self.orders, unjoined=self.unjoined)
+        leaf = self.leaves.get((sample.task, sample.dataset))
+        if leaf is None:
+            leaf = Leaf({name: Rows() for name in passes(self.scoring, self.orders)})
+            self.leaves[sample.task, sample.dataset] = leaf
+        clip = _clip(outcome)
+        for name, (score, reference) in ruled.rows.items():
+            leaf.passes[name].add(score, reference, clip)
+            self.negative += score < 0 or reference < 0
+        for name in ruled.missing:
+            leaf.passes[name].missing += 1
+        result = ruled.result
+        leaf.scored += result.status == "scored"
+        leaf.failed += result.status == "failed"
+        leaf.pending += result.status == "pending"
+        if result.failure is not None:
+            self.failures[result.failure.kind.value] += 1
+            self.stages[str(result.stage)] += 1
+        self.model.add(outcome.superseded)
+        if outcome.answer is not None:
+            self.model.add(outcome.answer.replies)
+        for verdict in outcome.verdicts.values():
+            self.judge.add(verdict.replies)
+        scores = [score for score, _ in ruled.rows.values()]
+        self.answers.add(outcome, mean(scores) if scores else None, clip)
+        self.behaviour.add(outcome, ruled.by_order, clip)
+
+
+def _clip(outcome: Outcome) -> str:
+    """Return what tells clips apart: the SHA-256 of the bytes, else the file's name within its source."""
+    known = (outcome.clip or {}).get("sha256")
+    return str(known) if known else f"{outcome.sample.dataset}/{outcome.sample.path}"
+
+
+def summarise(
+    outcomes: Iterable[Outcome],
+    *,
+    orders: Sequence[Order],
+    manifest: Mapping[str, Any],
+    skipped_lines: int = 0,
+    outside: int = 0,
+    scoring: Scoring = "default",
+    view: str = "full",
+) -> Summary:
+    """Add up a run. ``outcomes`` are consumed one at a time, in any order; of them only numbers are kept.
+
+    ``orders`` are those that the run judges. ``manifest`` is the run's: its ``fingerprint``, ``selection``,
+    ``dataset``, ``label``, ``tags`` and ``created_at`` are repeated or make warnings. ``scoring`` is the
+    rule that is applied to the stored replies, ``view`` one of :data:`otoscope.benchmark.VIEWS`.
+
+    Raises ``ConfigError`` where the run cannot be scored by that rule.
+    """
+    unjoined = bool(manifest.get("unjoined"))
+    if unjoined and scoring == "default":
+        raise ConfigError(
+            "the two orders of this run could not be joined when it was imported: only --scoring official, "
+            "which takes each order's mean by itself, is possible"
+        )
+    tally = _Tally(scoring, orders, unjoined)
+    for outcome in outcomes:
+        if outcome.sample.task in VIEWS[view]:
+            tally.add(outcome)
+    if scoring == "official" and tally.behaviour.verdicts["expected"]:
+        raise ConfigError(
+            "official scoring is n/a: it reads the whole numbers that a judge wrote, and this run's scores "
+            "are expectations over probabilities"
+        )
+    cells = build_cells(tally.leaves, view=VIEWS[view])
+    everything = cells.all_samples
+    requested = manifest.get("fingerprint") or {}
+    judge = requested.get("judge") or {}
+    position = tally.behaviour.position()
+    common = tally.behaviour.most_common_pair()
+    evidence = Evidence(
+        manifest=manifest,
+        orders=len(orders),
+        cells=cells,
+        answers=tally.answers,
+        behaviour=tally.behaviour,
+        position=position,
+        model_names=_returned(tally.model),
+        judge_names=_returned(tally.judge),
+        negative=tally.negative,
+        skipped_lines=skipped_lines,
+        outside=outside,
+    )
+    return Summary(
+        model=(requested.get("model") or {}).get("name", "?"),
+        judge=judge.get("name"),
+        label=manifest.get("label"),
+        tags=manifest.get("tags") or {},
+        created_at=manifest.get("created_at"),
+        protocol=judge.get("protocol"),
+        do_swap=len(orders) == 2,
+        requested=requested,
+        observed={"model": tally.model.observed(), "judge": tally.judge.observed()},
+        selection=manifest.get("selection") or {},
+        partial=everything.partial,
+        headline=_headline(cells.tasks),
+        counts={
+            "expected": everything.n,
+            "scored": everything.scored,
+            "failed": everything.failed,
+            "pending": everything.pending,
+            "failures": dict(sorted(tally.failures.items())),
+            "failed_at": dict(sorted(tally.stages.items())),
+        },
+        average=cells.average,
+        mixed_audio=cells.mixed_audio,
+        categories=cells.categories,
+        tasks=cells.tasks,
+        datasets=cells.datasets,
+        all_samples=everything,
+        position=position,
+        answers=_named(
+            tally.answers.counts,
+            "answered empty_answer filtered cut_at_token_limit asked_again says_it_cannot_hear "
+            "other_language",
+        ),
+        length=tally.answers.length(),
+        verdicts={
+            **_named(
+                tally.behaviour.verdicts,
+                "judged failed asked_again answer_scored_0 answer_scored_10 reference_scored_0 "
+                "reference_scored_10 decimal expected",
+            ),
+            "most_common_pair": None if common is None else {"scores": common[0], "replies": common[1]},
+        },
+        usage={"model": tally.model.usage(), "judge": tally.judge.usage()},
+        timing={"model": tally.model.timing(), "judge": tally.judge.timing()},
+        warnings=find_warnings(evidence),
+        scoring=scoring,
+        view=view,
+    )
+
+
+def _headline(tasks: Iterable[str]) -> str:
+    """Return which cell stands for a run of these tasks: a category or mixed_audio, where it is just that."""
+    chosen = {TASKS[task].category for task in tasks}
+    if len(chosen) == 1:
+        return next(iter(chosen))
+    return "mixed_audio" if chosen == set(MIXED_PARTS) else "average"
+
+
+def _returned(calls: Calls) -> tuple[str, ...]:
+    return tuple(name for name in sorted(calls.names) if name != "not named")
+
+
+def _named(counts: Counter[str], names: str) -> dict[str, int]:
+    return {name: int(counts[name]) for name in names.split()}
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Cell):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {name: _stored(item) for name, item in value.items()}
+    return plain(value)

@@ -1,0 +1,276 @@
+"""What a reader should know before believing a number. A warning never changes a score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otoscope.benchmark import TASKS
+from otoscope.records import Json
+from otoscope.scoring.answers import Answers
+from otoscope.scoring.audio_tokens import audio_growth
+from otoscope.scoring.behaviour import Behaviour
+from otoscope.scoring.cells import Cells
+from otoscope.scoring.families import family
+from otoscope.scoring.samples import mean
+from otoscope.texts import catalogue
+
+FULL_COVERAGE = 0.99
+"""Under this share of scored samples, a mean is shown with its lower bound."""
+BLANK_SHARE = 0.01
+DISAGREE_SHARE = 0.30
+IDENTICAL_SHARE = 0.02
+ONE_PAIR_SHARE = 0.80
+CANNOT_HEAR_SHARE = 0.05
+LEAST_REPLIES = 20
+"""Under so many, one pair of scores or one answer for several clips says nothing."""
+
+_Values = dict[str, str | int]
+_Warned = Iterator[tuple[str, _Values]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What warnings are drawn from."""
+
+    manifest: Mapping[str, Any]
+    orders: int
+    cells: Cells
+    answers: Answers
+    behaviour: Behaviour
+    position: Json
+    model_names: tuple[str, ...]
+    """As the server returned them."""
+    judge_names: tuple[str, ...]
+    negative: int
+    """Replies with a negative score that official scoring let pass."""
+    skipped_lines: int
+    outside: int
+
+    @property
+    def requested(self) -> Mapping[str, Any]:
+        """The fingerprint's requested values."""
+        return self.manifest.get("fingerprint") or {}
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """What was requested of the model."""
+        return self.requested.get("model") or {}
+
+    @property
+    def judge(self) -> Mapping[str, Any]:
+        """What was requested of the judge; empty without one."""
+        return self.requested.get("judge") or {}
+
+
+def find_warnings(evidence: Evidence) -> list[Json]:
+    """Return what there is to warn of: ``name``, ``values``, and the ``message`` in English.
+
+    In another language the message is that of the catalogue's key ``warning.NAME``, with the values.
+    """
+    say = catalogue()
+    found = [warned for rule in _RULES for warned in rule(evidence)]
+    return [
+        {"name": name, "values": values, "message": say(f"warning.{name}", **values)}
+        for name, values in found
+    ]
+
+
+# --- what was compared with what --------------------------------------------------------------------------
+
+
+def _models(evidence: Evidence) -> _Warned:
+    model, judge = evidence.model, evidence.judge
+    if "weights" in judge:
+        yield "embedded_judge", {}
+    if "weights" in model:
+        yield "baseline", {}
+    judges = _all_names(judge.get("name"), evidence.judge_names)
+    models = _all_names(model.get("name"), evidence.model_names)
+    same = judges & models
+    if same or ("weights" in model and "weights" in judge):
+        yield "self_judged", {"name": min(same or judges)}
+    elif kin := {family(name) for name in judges} & {family(name) for name in models} - {None}:
+        yield "same_family", {"family": min(map(str, kin))}
+
+
+def _all_names(requested: Any, returned: tuple[str, ...]) -> set[str]:
+    return {str(name).lower() for name in (requested, *returned) if name}
+
+
+def _prompt(evidence: Evidence) -> _Warned:
+    prompt = evidence.requested.get("prompt")
+    if not prompt:
+        return
+    if source := prompt.get("source"):
+        yield "foreign_prompt", {"source": source}
+    elif (prompt.get("template"), prompt.get("system"), prompt.get("part_order")) != (
+        "{question}",
+        None,
+        "audio-first",
+    ):
+        yield "prompt", {}
+
+
+def _judge_names(evidence: Evidence) -> _Warned:
+    if len(evidence.judge_names) > 1:
+        yield "several_judges", {"names": ", ".join(sorted(evidence.judge_names))}
+
+
+# --- which samples ----------------------------------------------------------------------------------------
+
+
+def _coverage(evidence: Evidence) -> _Warned:
+    everything = evidence.cells.all_samples
+    if everything.pending:
+        name = "pending" if evidence.judge else "not_judged"
+        yield name, {"pending": everything.pending, "n": everything.n}
+    ended = everything.scored + everything.failed
+    if ended and everything.scored < FULL_COVERAGE * ended:
+        yield "coverage", {"failed": everything.failed, "ended": ended}
+
+
+def _selection(evidence: Evidence) -> _Warned:
+    if evidence.orders == 1 and evidence.judge:
+        yield "no_swap", {}
+    if first := _first_of_each(evidence):
+        yield "first_n", {"first": first}
+    cells = evidence.cells
+    if cells.all_samples.partial:
+        names = [*(name for name, cell in cells.categories.items() if cell.partial), "all_samples"]
+        yield "partial", {"cells": ", ".join(names)}
+
+
+def _first_of_each(evidence: Evidence) -> str | None:
+    """Return how much of each task a limit left, where it cut any task without shuffling it."""
+    selection = evidence.manifest.get("selection") or {}
+    sizes = (evidence.manifest.get("dataset") or {}).get("task_sizes") or {}
+    limit = selection.get("limit")
+    tasks = evidence.cells.tasks.items()
+    cut = any(cell.n < sizes.get(name, TASKS[name].samples) for name, cell in tasks)
+    if limit is None or selection.get("shuffle") or not cut:
+        return None
+    return str(limit) if isinstance(limit, int) else f"{100 * limit:g} %"
+
+
+def _lines(evidence: Evidence) -> _Warned:
+    if evidence.outside:
+        yield "outside_selection", {"outside": evidence.outside}
+    if evidence.skipped_lines:
+        yield "skipped_lines", {"skipped": evidence.skipped_lines}
+
+
+# --- the judge --------------------------------------------------------------------------------------------
+
+
+def _orders_disagree(evidence: Evidence) -> _Warned:
+    share = evidence.position["orders_disagree"]
+    if share is not None and share > DISAGREE_SHARE:
+        yield "orders_disagree", {"share": _percent(share)}
+
+
+def _one_pair(evidence: Evidence) -> _Warned:
+    common = evidence.behaviour.most_common_pair()
+    judged = evidence.behaviour.verdicts["judged"]
+    if common is not None and judged >= LEAST_REPLIES and common[1] > ONE_PAIR_SHARE * judged:
+        yield "one_pair", {"scores": common[0], "count": common[1], "judged": judged}
+
+
+def _negative(evidence: Evidence) -> _Warned:
+    if evidence.negative:
+        yield "negative_scores", {"count": evidence.negative}
+
+
+# --- the answers ------------------------------------------------------------------------------------------
+
+
+def _answers(evidence: Evidence) -> _Warned:
+    counts = evidence.answers.counts
+    answered = counts["answered"]
+    if (blank := counts["empty_answer"]) > BLANK_SHARE * answered:
+        yield "empty_answer", {"count": blank, "answered": answered}
+    if cut := counts["cut_at_token_limit"]:
+        yield "cut_at_token_limit", {"count": cut, "answered": answered}
+    if (deaf := counts["says_it_cannot_hear"]) > CANNOT_HEAR_SHARE * answered:
+        yield "cannot_hear", {"count": deaf, "answered": answered, "share": _percent(deaf / answered)}
+
+
+def _identical(evidence: Evidence) -> _Warned:
+    found = evidence.answers.identical
+    common = found.most_common
+    if common and found.clips >= LEAST_REPLIES and found.identical > IDENTICAL_SHARE * found.clips:
+        yield (
+            "identical_answers",
+            {
+                "identical": found.identical,
+                "clips": found.clips,
+                "share": _percent(found.identical / found.clips),
+                "example": common[0],
+                "count": common[1],
+            },
+        )
+
+
+def _language(evidence: Evidence) -> _Warned:
+    answers = evidence.answers
+    other, answered = answers.counts["other_language"], answers.counts["answered"]
+    if other:
+        scored, same = answers.scores_of_other_language, answers.scores_of_same_language
+        yield (
+            "other_language",
+            {
+                "count": other,
+                "answered": answered,
+                "share": _percent(other / answered),
+                "mean_with": _mean_or_not([*scored, *same]),
+                "mean_without": _mean_or_not(same),
+            },
+        )
+
+
+def _audio_tokens(evidence: Evidence) -> _Warned:
+    growth = audio_growth(evidence.answers.prompts)
+    if growth is None:
+        return
+    if growth.ignored:
+        yield "audio_ignored", {}
+    elif growth.cut_at is not None:
+        yield (
+            "audio_cut",
+            {
+                "seconds": f"{growth.cut_at:.0f}",
+                "longer": growth.longer,
+                "mean_longer": _score_or_not(growth.score_longer),
+                "mean_others": _score_or_not(growth.score_others),
+            },
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _mean_or_not(scores: Sequence[float]) -> str:
+    return _score_or_not(mean(scores) if scores else None)
+
+
+def _score_or_not(score: float | None) -> str:
+    return "n/a" if score is None else f"{score:.2f}"
+
+
+_RULES: tuple[Callable[[Evidence], _Warned], ...] = (
+    _models,
+    _prompt,
+    _coverage,
+    _selection,
+    _judge_names,
+    _orders_disagree,
+    _one_pair,
+    _negative,
+    _answers,
+    _identical,
+    _language,
+    _audio_tokens,
+    _lines,
+)

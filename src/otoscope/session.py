@@ -1,0 +1,102 @@
+"""One session of work on a run that is open: what it owes, the work, and its results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from otoscope.config import Settings
+from otoscope.lock import RunLock
+from otoscope.records import Event, Failure, FailureKind, Notice, RunStarted, Sample
+from otoscope.runs import Run, joined_lines, judged_orders, summary_of
+from otoscope.scoring import Summary
+from otoscope.store import SAMPLES, SUMMARY, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
+
+OnEvent = Callable[[Event], None]
+_T = TypeVar("_T")
+
+
+def what_is_owed(
+    store: RunStore,
+    samples: Sequence[Sample],
+    settings: Settings,
+    *,
+    clip_changed: Callable[[Sample, StoredAnswer], bool],
+    mended: Callable[[Sample, StoredFailure], bool],
+) -> Plan:
+    """Work out what the run owes, as :meth:`RunStore.plan` does, under the run's own judge."""
+    return store.plan(
+        samples,
+        judged_orders(store.manifest),
+        store.manifest["judge_id"] if settings.judge is not None else None,
+        retry_failed=settings.run.retry_failed,
+        clip_changed=clip_changed,
+        mended=mended,
+    )
+
+
+async def carry_out(
+    work: Callable[[Plan], Awaitable[None]],
+    plan: Plan,
+    store: RunStore,
+    lock: RunLock,
+    samples: Sequence[Sample],
+    *,
+    orders: int,
+    tell: OnEvent,
+) -> Run:
+    """Do the work; whatever happens in it, what there is gets summed up and written.
+
+    ``orders`` is how many verdicts each answer gets in this session, 0 without a judge.
+    """
+    for sample in plan.superseded:
+        changed = Failure(FailureKind.CLIP_CHANGED, "the stored answer is about another clip than this one")
+        store.append_answer(sample, None, changed)
+    if plan.answers or plan.verdicts or not (store.path / SAMPLES).exists():
+        store.write_samples(map(sample_to_line, samples))
+    if count := store.skipped_lines:
+        tell(Notice(f"{count} lines of {store.path} are torn or foreign: what only they held is owed again"))
+    tell(
+        RunStarted(
+            run_path=store.path,
+            samples=len(samples),
+            answers_done=plan.answers_done,
+            answers_owed=len(plan.answers),
+            verdicts_done=plan.verdicts_done,
+            verdicts_owed=len(plan.verdicts) + orders * len(plan.answers),
+            orders=orders,
+        )
+    )
+    try:
+        await work(plan)
+    except BaseException:
+        # Whose lock was taken must not write over what the new owner knows.
+        if lock.still_ours():
+            _write_results(store, samples)
+        raise
+    # In a thread: other runs may be asking for their verdicts meanwhile.
+    return Run(store.path, await asyncio.to_thread(_write_results, store, samples))
+
+
+def _write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
+    summary = summary_of(store, samples)
+    store.write_samples(joined_lines(store, samples))
+    store.write_file(SUMMARY, json.dumps(summary.to_json(), indent=1, allow_nan=False).encode() + b"\n")
+    return summary
+
+
+def run_blocking(call: Callable[[], _T]) -> _T:
+    """Call something that runs an event loop, in a thread of its own where one is running already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(call).result()
+
+
+def ignore(_event: Event) -> None:
+    """Listen to nothing."""
