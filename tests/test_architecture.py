@@ -37,6 +37,7 @@ LAYERS: dict[str, int] = {
     "judge": 3,
     "embedded": 3,
     "runs": 3,
+    "comparison": 3,
     "prompts": 3,
     "demo": 3,
     "pipeline": 4,
