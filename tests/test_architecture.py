@@ -44,6 +44,7 @@ LAYERS: dict[str, int] = {
     "opening": 4,
     "parts": 4,
     "session": 4,
+    "leaderboard": 4,
     "exporting": 4,
     "importing": 4,
     "reports": 5,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS, VIEWS
-from otoscope.cli import compare, exchange
+from otoscope.cli import compare, leaderboard, exchange
 from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS
 from otoscope.errors import did_you_mean
 
@@ -122,7 +122,7 @@ def command_parser() -> _Parser:
         help="paper-2000: without the two generation tasks, as in the paper's table",
     )
     _add_format_flag(report)
-    for command in (compare, exchange):
+    for command in (compare, leaderboard, exchange):
         command.add(commands)
     return parser
 
