@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS, VIEWS
-from otoscope.cli import compare, leaderboard, exchange
+from otoscope.cli import compare, exchange, leaderboard
 from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS
 from otoscope.errors import did_you_mean
 
