@@ -116,7 +116,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
     [
         (
             "import otoscope",
-            "torch modelscope numpy jinja2 matplotlib rich aiohttp soundfile asyncio argparse otoscope.config",
+            "torch modelscope numpy jinja2 matplotlib rich aiohttp soundfile asyncio otoscope.config",
         ),
         (
             "from otoscope.cli.parser import command_parser; command_parser()",

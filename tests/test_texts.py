@@ -21,7 +21,7 @@ def test_every_language_has_the_same_keys_and_values() -> None:
         texts = catalogue(language).texts
         assert set(texts) == set(english), language
         for key, text in texts.items():
-            assert text, key
+            assert text or key.endswith("separator"), key
             assert fields(text) == fields(english[key]), f"{language}: {key}"
 
 

@@ -1,0 +1,98 @@
+"""What the charts of a run show of its samples, gathered in one pass: numbers, and no text."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from otoscope.benchmark import VIEWS
+from otoscope.records import Answer, Order, Outcome, Reply
+from otoscope.reports.charts.style import foreign
+from otoscope.reports.reported import Reported
+from otoscope.scoring import Summary
+from otoscope.scoring.rules import rule_default, rule_official
+from otoscope.scoring.samples import mean
+
+
+@dataclass(slots=True)
+class Calls:
+    """What the replies of one endpoint took. What a server did not tell is left out."""
+
+    seconds: list[float] = field(default_factory=list)
+    prompt_tokens: list[float] = field(default_factory=list)
+    completion_tokens: list[float] = field(default_factory=list)
+
+    def add(self, reply: Reply) -> None:
+        """Add one reply."""
+        # Replies that were read from other tools' files have 0.
+        if 0 < reply.latency < math.inf:
+            self.seconds.append(reply.latency)
+        for name, values in (
+            ("prompt_tokens", self.prompt_tokens),
+            ("completion_tokens", self.completion_tokens),
+        ):
+            value = (reply.usage or {}).get(name)
+            if isinstance(value, int) and value >= 0:
+                values.append(float(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A scored answer's length in characters, and what it got."""
+
+    characters: int
+    score: float
+    clip: str
+
+
+@dataclass(slots=True)
+class Measured:
+    """The samples of a run, within its summary's view and by its scoring rule."""
+
+    scores: list[float] = field(default_factory=list)
+    """Of the answers: one a sample, or one an order under official scoring."""
+    references: list[float] = field(default_factory=list)
+    orders: Counter[tuple[float, float]] = field(default_factory=Counter)
+    """How often an answer got these scores: where the reference stood first, where the answer did."""
+    lengths: list[Length] = field(default_factory=list)
+    model: Calls = field(default_factory=Calls)
+    judge: Calls = field(default_factory=Calls)
+
+
+def measure(run: Reported) -> Measured:
+    """Read a run's samples."""
+    found = Measured()
+    tasks = VIEWS[run.summary.view]
+    for outcome in run.outcomes():
+        if outcome.sample.task in tasks:
+            _add(found, outcome, run)
+    return found
+
+
+def run_name(summary: Summary) -> str:
+    """Return what a run is called in a title: its label, else its model."""
+    return foreign(summary.label or summary.model, 60)
+
+
+def _add(found: Measured, outcome: Outcome, run: Reported) -> None:
+    if run.summary.scoring == "default":
+        ruled = rule_default(outcome, run.orders)
+    else:
+        ruled = rule_official(outcome, run.orders, unjoined=bool(run.manifest.get("unjoined")))
+    for score, reference in ruled.rows.values():
+        found.scores.append(score)
+        found.references.append(reference)
+    if len(ruled.by_order) == len(Order):
+        found.orders[ruled.by_order[Order.REFERENCE_FIRST][0], ruled.by_order[Order.ANSWER_FIRST][0]] += 1
+    answer, sample = outcome.answer, outcome.sample
+    if isinstance(answer, Answer) and ruled.rows:
+        known = (outcome.clip or {}).get("sha256")
+        clip = str(known) if known else f"{sample.dataset}/{sample.path}"
+        score = mean([score for score, _ in ruled.rows.values()])
+        found.lengths.append(Length(len(answer.text), score, clip))
+    for reply in (*outcome.superseded, *(answer.replies if answer is not None else ())):
+        found.model.add(reply)
+    for verdict in outcome.verdicts.values():
+        for reply in verdict.replies:
+            found.judge.add(reply)
