@@ -46,6 +46,7 @@ LAYERS: dict[str, int] = {
     "session": 4,
     "leaderboard": 4,
     "exporting": 4,
+    "bundle": 4,
     "importing": 4,
     "reports": 5,
     "judging": 5,

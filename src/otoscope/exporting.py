@@ -55,11 +55,16 @@ def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
 
     The reply that counts is the first of each order, as it came, whatever came later. Of a run with expected
     scores only the answers are written. Raises ``ConfigError`` when there are such files already (without
-    ``force``), and ``RunDirectoryError``.
+    ``force``) or the run's texts were withheld, and ``RunDirectoryError``.
     """
     rows, findings = _Rows(), Findings()
     expected = False
     with RunStore.open(run) as store:
+        if store.manifest.get("withheld"):
+            raise ConfigError(
+                f"{run}: comes from a bundle without data: its texts are stand-ins, and no official files "
+                "are made of those. Export the run that the bundle was made of"
+            )
         there = [name for name in FILES if (folder / name).exists()]
         if there and not force:
             raise ConfigError(

@@ -68,13 +68,21 @@ def add(commands: Any) -> None:
 
     exporting = commands.add_parser(
         "export",
-        help="write a run as the official scripts' files",
-        description="Write Chat_result_modelx.jsonl, batch_run_output.jsonl and chat_score.json, and for the "
-        "other order batch_run_output_cir.jsonl and chat_score_cir.json: the official scorer runs on them. "
-        "Of each order the first reply counts.",
+        help="write a run as the official scripts' files, or as one file to pass on",
+        description="With --to: write Chat_result_modelx.jsonl, batch_run_output.jsonl and chat_score.json, "
+        "and for the other order batch_run_output_cir.jsonl and chat_score_cir.json: the official scorer "
+        "runs on them. Of each order the first reply counts. With --bundle: write the run into one zip file, "
+        "without paths, hosts and user names; unpacked, it is a run that every report reads.",
     )
     exporting.add_argument("run", type=Path, metavar="RUN")
-    exporting.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to write into")
+    where = exporting.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", type=Path, metavar="DIR", help="the folder for the official files")
+    where.add_argument("--bundle", type=Path, metavar="FILE", help="the zip file to pass on")
+    exporting.add_argument(
+        "--no-data",
+        action="store_true",
+        help="of a bundle: without the data set's texts and what quotes them; every number stays",
+    )
     exporting.add_argument("--force", action="store_true", help="replace such files that are there")
     exporting.set_defaults(carry_out=run_export)
 
@@ -119,6 +127,10 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
 
 def run_export(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
     """Export, and print what was written."""
+    if args.bundle is not None:
+        return _export_bundle(args)
+    if args.no_data:
+        raise ConfigError("--no-data is for --bundle")
     from otoscope.exporting import export_run
 
     exported = export_run(args.run, args.to, force=args.force)
@@ -132,6 +144,18 @@ def run_export(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
         print(f"{exported.folder / name}: {count}")
     if not exported.rows:
         complain("otoscope: the run holds nothing to export")
+    return 0
+
+
+def _export_bundle(args: argparse.Namespace) -> int:
+    from otoscope.bundle import export_bundle
+
+    bundled = export_bundle(args.run, args.bundle, with_data=not args.no_data, force=args.force)
+    print(f"{bundled.file}: {bundled.samples} samples; unpacked, the run is {bundled.folder}/")
+    if not args.no_data:
+        complain(
+            "otoscope: it holds the data set's texts, which are under its licence; --no-data leaves them out"
+        )
     return 0
 
 

@@ -241,7 +241,7 @@ def says_it_cannot_hear(text: str) -> bool:
     ]
     if not likely:
         return False
-    unquoted = _without_quotations(plain)
+    unquoted = without_quotations(plain)
     starts = [
         found.start()
         for forms in likely
@@ -251,7 +251,7 @@ def says_it_cannot_hear(text: str) -> bool:
     return any(not _REPORTING.search(unquoted, max(0, start - 20), start) for start in starts)
 
 
-def _without_quotations(text: str) -> str:
+def without_quotations(text: str) -> str:
     """Remove what is quoted, except where nothing else is left."""
     rest = _QUOTED.sub(" ", text)
     return rest if any(map(str.isalpha, rest)) else text
@@ -308,7 +308,7 @@ def in_another_language(question: str, answer: str) -> bool:
     """
     if question.isascii() and answer.isascii():
         return False
-    asked, answered = script(_without_quotations(question)), script(_without_quotations(answer))
+    asked, answered = script(without_quotations(question)), script(without_quotations(answer))
     if asked is None or answered is None or (asked, answered) == ("Kana", "Han"):
         return False
     return asked != answered
