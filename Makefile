@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-embedded check format clean
+.PHONY: demo test test-embedded test-browser check format clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,7 +28,14 @@ test-embedded: $(VENV)/.dev $(VENV)/.demo  ## run the tests of the models inside
 	$(BIN)/otoscope models fetch
 	$(BIN)/python -m pytest tests/embedded -m embedded
 
-check: $(VENV)/.dev  ## lint, format and types
+$(VENV)/.browser: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[browser]"
+	touch $@
+
+test-browser: $(VENV)/.browser  ## run the tests of the page in a real browser; needs Chromium
+	$(BIN)/python -m pytest tests/browser -m browser
+
+check: $(VENV)/.browser  ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
