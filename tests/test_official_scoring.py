@@ -183,16 +183,57 @@ def test_the_first_reply_counts_whatever_came_later() -> None:
     assert summarise([one], orders=ORDERS, manifest=MANIFEST).categories["music"].gpt_score == 5.5
 
 
-def test_the_first_reply_is_the_earliest() -> None:
-    """Stored lines may hold a later asking first; the time of the call decides."""
+def test_the_first_reply_is_the_one_stored_first() -> None:
+    """The order of the lines decides, and no clock: hosts' clocks differ."""
     one = outcome(1, "music_QA", {REFERENCE_FIRST: ["3 4"], ANSWER_FIRST: ["4 3"]})
     verdict = one.verdicts[REFERENCE_FIRST]
     assert isinstance(verdict, Verdict)
-    early, late = Reply(text="9 1", started_at=1.0), Reply(text="3 4", started_at=2.0)
-    verdicts = {**one.verdicts, REFERENCE_FIRST: Verdict(**{**fields_of(verdict), "replies": (late, early)})}
+    first, later = Reply(text="9 1", started_at=200.0), Reply(text="3 4", started_at=100.0)
+    verdicts = {**one.verdicts, REFERENCE_FIRST: Verdict(**{**fields_of(verdict), "replies": (first, later)})}
     cell = official([Outcome(one.sample, one.answer, verdicts)]).categories["music"]
     assert cell.orders is not None
     assert cell.orders["reference_first"]["gpt_score"] == 1
+
+
+def test_replies_that_do_not_count_are_told_and_counted() -> None:
+    """Dropped replies widen the bounds and lower the coverage, though every sample has one that counts."""
+    outcomes = [
+        outcome(n, "music_QA", {REFERENCE_FIRST: ["8 6"], ANSWER_FIRST: ["6 8" if n % 2 else "6, 8"]})
+        for n in range(40)
+    ]
+    summary = official(outcomes)
+    cell = summary.categories["music"]
+    assert (cell.scored, cell.failed, cell.coverage) == (40, 0, 60 / 80)
+    assert cell.lower_bound == (6 + 3) / 2
+    warned = {warning["name"]: warning["message"] for warning in summary.warnings}
+    assert "20 of 80" in warned["reply_coverage"]
+    assert summary.verdicts["failed"] == 20
+    assert summary.verdicts["judged"] == 60
+
+
+def test_an_order_without_any_reply_leaves_the_others_numbers() -> None:
+    """Where one order has nothing that counts, its mean is n/a and the cell's, not the other order's."""
+    one = outcome(1, "music_QA", {REFERENCE_FIRST: ["8 6"], ANSWER_FIRST: ["no"]})
+    cell = official([one]).categories["music"]
+    assert cell.orders is not None
+    assert (cell.gpt_score, cell.orders["reference_first"]["gpt_score"]) == (None, 6)
+    assert (cell.orders["answer_first"]["gpt_score"], cell.orders["answer_first"]["missing"]) == (None, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_replies_are_as_sure_by_either_rule(seed: int) -> None:
+    """Where every reply is two whole numbers, official cells have the default cells' means and intervals."""
+    rng = random.Random(seed)  # noqa: S311
+    outcomes = [
+        outcome(n, task, {order: [f"{rng.randint(1, 10)} {rng.randint(1, 10)}"] for order in ORDERS})
+        for n, task in enumerate(list(TASKS) * 6)
+    ]
+    default = summarise(outcomes, orders=ORDERS, manifest=MANIFEST)
+    by_official = official(outcomes)
+    for name in ("speech", "mixed_audio", "average", "all_samples"):
+        one, other = default.cell(name), by_official.cell(name)
+        assert one.gpt_score == pytest.approx(other.gpt_score, rel=1e-12)
+        assert one.ci95 == pytest.approx(other.ci95, rel=1e-9)
 
 
 def fields_of(verdict: Verdict) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from otoscope.stats import (
+    Design,
     Estimate,
     PairedStratum,
     Stratum,
@@ -347,6 +348,71 @@ def test_estimate_refuses_what_has_no_value(strata: list[Stratum]) -> None:
     """Nothing, too few clips and numbers that are none are refused instead of giving NaN."""
     with pytest.raises(ValueError, match=r"stratum needs|estimate needs"):
         estimate(strata)
+
+
+# --- many columns of one design ---------------------------------------------------------------------------
+
+
+def design_of(strata: Sequence[Stratum]) -> Design:
+    """Return the design of strata, without their values."""
+    return Design([(stratum.weight, stratum.clips) for stratum in strata])
+
+
+def holding(strata: Sequence[Stratum], column: Sequence[Sequence[float]]) -> list[Stratum]:
+    """Return the strata with other values."""
+    return [stratum._replace(values=values) for stratum, values in zip(strata, column, strict=True)]
+
+
+@given(cells(), st.data())
+def test_a_design_estimates_each_column_as_its_own(strata: list[Stratum], data: st.DataObject) -> None:
+    """One design gives every column of scores or rates, in turn, what it gets alone, to the last bit."""
+    weights = sum(stratum.weight for stratum in strata)
+    strata = [stratum._replace(weight=stratum.weight / weights) for stratum in strata]
+    design = design_of(strata)
+    for _ in range(3):
+        scores = [data.draw(st.lists(SCORES, min_size=len(s.clips), max_size=len(s.clips))) for s in strata]
+        wins = [[float(score > 5) for score in of_stratum] for of_stratum in scores]
+        assert design.estimate(scores, low=2, high=8) == estimate(holding(strata, scores), low=2, high=8)
+        assert design.rate(wins) == rate(holding(strata, wins))
+
+
+class CountedClip:
+    """A clip that counts how often its hash is asked for."""
+
+    asked = 0
+
+    def __hash__(self) -> int:
+        type(self).asked += 1
+        return id(self)
+
+
+def test_a_further_column_asks_nothing_of_the_clips() -> None:
+    """What depends on the clips alone is worked out once, however many columns there are."""
+    clips = [CountedClip() for _ in range(6)]
+    design = Design([(0.5, clips[:4] * 2), (0.5, clips[2:])])
+    first = design.estimate([[1, 2, 3, 4, 5, 6, 7, 9], [4, 3, 8, 1]])
+    asked = CountedClip.asked
+    second = design.estimate([[9, 2, 3, 4, 5, 1, 7, 9], [4, 3, 8, 2]])
+    assert first.ci95 is not None
+    assert second.ci95 is not None
+    assert CountedClip.asked == asked > 0
+
+
+@given(cells())
+def test_a_design_counts_distinct_clips(strata: list[Stratum]) -> None:
+    """A clip with several questions, or in several strata, is one clip."""
+    assert design_of(strata).clips == len({clip for stratum in strata for clip in stratum.clips})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[[1, 2]], [[1, 2], [3, 4], [5, 6]], [[1, 2], [3]], [[1, 2], [3, math.inf]]],
+    ids=["a stratum missing", "a stratum more", "a value missing", "an infinite value"],
+)
+def test_a_design_refuses_values_that_do_not_fit(values: list[list[float]]) -> None:
+    """Each stratum must have one finite value to a clip."""
+    with pytest.raises(ValueError, match=r"stratum needs|estimate needs"):
+        Design([(0.5, "ab"), (0.5, "cd")]).estimate(values)
 
 
 # --- rates ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -486,7 +487,7 @@ def test_the_first_success_wins(tmp_path: Path) -> None:
 
 
 def test_a_failure_never_replaces_a_success(run: Path) -> None:
-    """Failures written after a success leave it as it is; what they cost stands before its replies."""
+    """Failures written after a success leave it as it is; what they cost is told apart from its replies."""
     sample, late = a_sample(), a_reply("late", 9.0)
     with writable(run) as store:
         store.append_answer(sample, a_clip(), a_failure(FailureKind.TIMEOUT, late))
@@ -497,8 +498,9 @@ def test_a_failure_never_replaces_a_success(run: Path) -> None:
     answer, verdict = outcome.answer, outcome.verdicts[REFERENCE_FIRST]
     assert isinstance(answer, Answer)
     assert isinstance(verdict, Verdict)
-    assert answer.replies == (late, a_reply("It is Mom."))
-    assert verdict.replies == (late, a_reply())
+    assert answer.replies == (a_reply("It is Mom."),)
+    assert verdict.replies == (a_reply(),)
+    assert (outcome.superseded, outcome.surplus) == ((late,), (late,))
 
 
 def test_a_text_supersedes_a_blank_answer(tmp_path: Path) -> None:
@@ -515,8 +517,24 @@ def test_a_text_supersedes_a_blank_answer(tmp_path: Path) -> None:
         assert len(planned(store, [sample]).verdicts) == 2
     assert isinstance(outcome.answer, Answer)
     assert outcome.answer.text == "Mom"
-    assert [reply.text for reply in outcome.answer.replies] == [" ", "", "Mom"]
+    assert [reply.text for reply in outcome.answer.replies] == ["", "Mom"]
+    assert [reply.text for reply in outcome.superseded] == [" "]
     assert outcome.verdicts == {}
+    assert len(outcome.surplus) == 1, "the verdict on the blank answer was paid for, too"
+
+
+def test_a_second_success_of_a_verdict_is_paid_for_and_changes_nothing(run: Path) -> None:
+    """Two success lines of one identity, as of two processes: the first counts, both are accounted for."""
+    sample = a_sample()
+    before = RunStore.open(run).outcome(sample, JUDGE).verdicts[REFERENCE_FIRST]
+    assert isinstance(before, Verdict)
+    again = replace(before, answer_score=1, replies=(a_reply("9 1", 9.0),))
+    with writable(run) as store:
+        store.append_verdict(sample, REFERENCE_FIRST, JUDGE, before.answer_sha256, again)
+    with RunStore.open(run) as store:
+        outcome = store.outcome(sample, JUDGE)
+    assert outcome.verdicts[REFERENCE_FIRST] == before
+    assert [reply.text for reply in outcome.surplus] == ["9 1"]
 
 
 def test_an_answer_about_a_changed_clip_supersedes(tmp_path: Path) -> None:

@@ -237,9 +237,9 @@ def test_warnings_never_change_a_score() -> None:
     assert (one.average, one.all_samples) == (other.average, other.all_samples)
 
 
-def test_failed_samples_warn_of_nothing_but_coverage() -> None:
+def test_failed_samples_warn_of_that_alone() -> None:
     """A run that answered nothing has no answers to be suspicious of."""
     failed = [
         replace(o, answer=Failure(FailureKind.TIMEOUT, "late"), verdicts={}, clip=None) for o in healthy(40)
     ]
-    assert set(warned(summed(failed))) - NOT_ABOUT_ANSWERS == {"coverage"}
+    assert set(warned(summed(failed))) - NOT_ABOUT_ANSWERS == {"nothing_scored"}

@@ -36,7 +36,7 @@ class Exported:
     rows: Mapping[str, int]
     """Number of rows by the file's name."""
     findings: Findings
-    """What was left out -> the keys of the samples."""
+    """What was left out or written otherwise -> the keys of the samples."""
     expected_scores: bool
     """Whether the run has expected scores, of which there are no official files."""
 
@@ -53,9 +53,11 @@ class _Rows:
 def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
     """Write the official files of a run: answers, and for each order that was judged, replies and scores.
 
-    The reply that counts is the first of each order, as it came, whatever came later. Of a run with expected
-    scores only the answers are written. Raises ``ConfigError`` when there are such files already (without
-    ``force``) or the run's texts were withheld, and ``RunDirectoryError``.
+    The reply that counts is the first of each order, as it came, whatever came later. An answer that failed
+    is written as null, as the official script does. Of a run with expected scores only the answers are
+    written, and outputs only where they are those of every verdict of their order. Raises ``ConfigError``
+    when there are such files already (without ``force``) or the run's texts were withheld, and
+    ``RunDirectoryError``.
     """
     rows, findings = _Rows(), Findings()
     expected = False
@@ -72,14 +74,17 @@ def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
             )
         judge = ((store.manifest.get("fingerprint") or {}).get("judge") or {}).get("name") or "unknown"
         for outcome in store.outcomes(store.samples(), store.manifest.get("judge_id")):
-            if not isinstance(outcome.answer, Answer):
-                findings.add("samples without an answer", outcome.sample.key)
+            if outcome.answer is None:
+                findings.add("samples that are not answered, left out", outcome.sample.key)
                 continue
             _add_answer(rows, outcome, outcome.answer, findings)
+            if isinstance(outcome.answer, Failure):
+                continue
             if _has_expected_scores(outcome):
                 expected = True
             else:
                 _add_verdicts(rows, outcome, outcome.answer, judge, findings)
+    _drop_incomplete_outputs(rows)
     contents = _contents(rows) if not expected else {CHAT_RESULT: b"".join(rows.answers)}
     written = {name: content for name, content in contents.items() if content}
     _write(folder, written, stale=[name for name in there if name not in written])
@@ -90,7 +95,11 @@ def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
     return Exported(folder, {name: n for name, n in counts.items() if n}, findings, expected)
 
 
-def _add_answer(rows: _Rows, outcome: Outcome, answer: Answer, findings: Findings) -> None:
+def _add_answer(rows: _Rows, outcome: Outcome, answer: Answer | Failure, findings: Findings) -> None:
+    if isinstance(answer, Failure):
+        findings.add("answers that failed, written as null", outcome.sample.key)
+        rows.answers.append(json_bytes(chat_result_record(outcome.sample, None)) + b"\n")
+        return
     if is_unknown(answer) or outcome.sample.dataset == UNJOINED:
         findings.add("samples whose answer, or what it is about, was not imported", outcome.sample.key)
         return
@@ -117,12 +126,19 @@ def _add_verdicts(rows: _Rows, outcome: Outcome, answer: Answer, judge: str, fin
 
 
 def _first(verdict: Verdict | Failure) -> Reply | None:
-    return min(verdict.replies, key=lambda reply: reply.started_at, default=None)
+    return verdict.replies[0] if verdict.replies else None
 
 
 def _has_expected_scores(outcome: Outcome) -> bool:
     replies = (reply for verdict in outcome.verdicts.values() for reply in verdict.replies)
     return any(reply.probabilities is not None for reply in replies)
+
+
+def _drop_incomplete_outputs(rows: _Rows) -> None:
+    """Drop outputs that lack a verdict which the scores have: its answer is not known, so nor its prompt."""
+    for order, scores in rows.scores.items():
+        if len(rows.outputs.get(order, ())) < len(scores):
+            rows.outputs.pop(order, None)
 
 
 # --- writing ----------------------------------------------------------------------------------------------

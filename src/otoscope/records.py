@@ -301,7 +301,11 @@ class Outcome:
     clip: Mapping[str, Any] | None = None
     """Clip facts as stored (see :meth:`AudioClip.facts`)."""
     superseded: tuple[Reply, ...] = ()
-    """Replies of answers about bytes that the clip no longer has: paid for, and of no other account."""
+    """The model's replies that are not the answer's: about bytes that the clip no longer has, or come after
+    the answer that counts. Paid for, and of no other account."""
+    surplus: tuple[Reply, ...] = ()
+    """The judge's replies that are not the verdicts': about another answer, or come after the verdict that
+    counts. Likewise."""
 
 
 # --- events: what the core tells whoever draws progress --------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otoscope.scoring import FULL_COVERAGE, Cell
+from otoscope.scoring import Cell
 from otoscope.texts import Catalogue
 
 NOT_AVAILABLE = "--"
@@ -35,7 +35,7 @@ class Score:
         """Return a cell's score; of no cell, or one without a score, the one that is not available."""
         if cell is None or cell.gpt_score is None:
             return cls(None, None, None)
-        return cls(cell.gpt_score, cell.ci95, least(cell))
+        return cls(cell.gpt_score, cell.ci95, cell.lower_bound)
 
 
 Value = str | Score
@@ -115,13 +115,6 @@ def warning_text(warning: Mapping[str, Any], say: Catalogue) -> str:
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
-
-
-def least(cell: Cell) -> float | None:
-    """Return the lower bound of a mean that too few samples carry, and ``None`` for any other."""
-    if cell.bounds is None or cell.scored >= FULL_COVERAGE * (cell.scored + cell.failed):
-        return None
-    return cell.bounds[0]
 
 
 def number(value: float | None) -> str:

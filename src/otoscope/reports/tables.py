@@ -16,7 +16,6 @@ from otoscope.reports.blocks import (
     Value,
     coverage,
     inert,
-    least,
     number,
     percent,
     warning_text,
@@ -24,6 +23,7 @@ from otoscope.reports.blocks import (
 from otoscope.reports.examples import examples
 from otoscope.reports.protocol_card import protocol_card, served
 from otoscope.reports.reported import Reported
+from otoscope.reports.rules import scoring_words
 from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue
 
@@ -81,7 +81,9 @@ def _means(runs: Sequence[Reported], say: Catalogue, name: str) -> Table:
         rows,
         list(
             _notes(
-                runs, say, any_least=any(c is not None and least(c) is not None for row in cells for c in row)
+                runs,
+                say,
+                any_least=any(c is not None and c.lower_bound is not None for row in cells for c in row),
             )
         ),
     )
@@ -124,9 +126,8 @@ def _caption(runs: Sequence[Reported], say: Catalogue) -> str:
 
 def scoring_name(summary: Summary, say: Catalogue) -> str:
     """Return the scoring rule; the official one also says over which replies, where they are not its own."""
-    if summary.scoring == "default":
-        return say("table.scoring_default")
-    return say("table.scoring_official" if summary.protocol == "official" else "table.scoring_official_at_0")
+    key, values = scoring_words(summary)
+    return say(key, **values)
 
 
 def _names(runs: Sequence[Reported]) -> list[str]:
@@ -214,7 +215,7 @@ def _details(
     rows: Sequence[tuple[str, Cell]] | Iterator[tuple[str, Cell]], say: Catalogue, name: str, caption: str
 ) -> Table:
     rows = list(rows)
-    below = [say("table.least")] if any(least(cell) is not None for _, cell in rows) else []
+    below = [say("table.least")] if any(cell.lower_bound is not None for _, cell in rows) else []
     heads = ("group", "score", "reference", "win", "tie", "scored", "clips")
     return Table(
         name, caption, [say(f"table.head_{head}") for head in heads], [_detail(*row) for row in rows], below

@@ -23,8 +23,9 @@ from rich.text import Text
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
 from otoscope.config import ANSWER_PARAMETERS, JUDGE_PARAMETERS
 from otoscope.records import Order
+from otoscope.reports.rules import scoring_words
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, short_count
-from otoscope.scoring import FULL_COVERAGE, Cell, Summary
+from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue, catalogue
 
 NOT_AVAILABLE = "n/a"
@@ -57,7 +58,7 @@ class _Column:
 
 _SCORE = _Column("score", lambda cell: _score(cell.gpt_score))
 _INTERVAL = _Column("interval", lambda cell: _range(cell.ci95))
-_LEAST = _Column("least", lambda cell: "" if (low := _least(cell)) is None else _score(low))
+_LEAST = _Column("least", lambda cell: "" if (low := cell.lower_bound) is None else _score(low))
 _REFERENCE = _Column("reference", lambda cell: _score(cell.reference_score))
 _RELATIVE = _Column("relative", lambda cell: _points(cell.relative_score))
 _RATES = (
@@ -73,7 +74,7 @@ _ORDERS = (
     _Column("answer_first", lambda cell: _of_order(cell, Order.ANSWER_FIRST)),
 )
 """Under official scoring: each order's own mean and number of replies."""
-_FIRST_TO_GO = (_RELATIVE, _RATES[2], _RATES[1], _REFERENCE, _RATES[0])
+_FIRST_TO_GO = (_RELATIVE, _RATES[2], _RATES[1], _REFERENCE, _RATES[0], *_ORDERS, _FAILED)
 """What a narrow terminal does without: first what follows from the other columns."""
 
 _Row = tuple[str, Cell, str]
@@ -141,10 +142,11 @@ class _Report:
         if cell.gpt_score is not None:
             title.append(_brackets(cell.ci95))
             beside = []
-            if (low := _least(cell)) is not None:
+            if (low := cell.lower_bound) is not None:
                 beside.append(self._say("at_least", score=_score(low)))
-            if cell.partial and cell.gpt_score_full_weights is not None:
-                beside.append(self._say("with_full_weights", score=_score(cell.gpt_score_full_weights)))
+            full_weights = _score(cell.gpt_score_full_weights)
+            if cell.partial and full_weights not in (NOT_AVAILABLE, _score(cell.gpt_score)):
+                beside.append(self._say("with_full_weights", score=full_weights))
             if beside:
                 title.append(f" ({', '.join(beside)})")
         return title
@@ -159,8 +161,8 @@ class _Report:
             if summary.protocol is not None:
                 how.append(self._say("protocol", protocol=summary.protocol))
             if summary.scoring == "official":
-                sampled = summary.protocol == "official"
-                how.append(self._say("official_scoring" if sampled else "official_over_greedy"))
+                key, values = scoring_words(summary)
+                how.append(self._clean(self._texts(key, **values)))
             if summary.view != "full":
                 how.append(self._say(f"view.{summary.view}"))
         if summary.label:
@@ -251,7 +253,7 @@ class _Report:
         summary, everything = self._summary, self._summary.all_samples
         if self._judged:
             yield from self._why_not_available()
-            if any(_least(cell) is not None for cell in self._all_cells()):
+            if any(cell.lower_bound is not None for cell in self._all_cells()):
                 yield "least", self._say("least")
             if summary.partial and everything.scored:
                 yield "partial", self._full_weights()
@@ -259,7 +261,9 @@ class _Report:
                 known = any(cell.ci95 is not None for cell in self._all_cells())
                 yield "intervals", self._say("intervals" if known else "no_intervals")
         yield "samples", self._samples()
-        if everything.failed and (not everything.scored or _least(everything) is not None):
+        if everything.orders:
+            yield "replies", self._replies(everything.orders)
+        if everything.failed and (not everything.scored or everything.lower_bound is not None):
             yield "failed", self._where_failed()
         if everything.scored:
             yield "position", self._position()
@@ -278,8 +282,11 @@ class _Report:
     def _why_not_available(self) -> Iterator[tuple[str, str]]:
         summary, everything = self._summary, self._summary.all_samples
         if not everything.scored:
-            all_failed = everything.failed >= max(1, everything.n)
-            yield "scores", self._say("every_sample_failed" if all_failed else "no_sample_scored")
+            if not everything.n:
+                why = "no_samples" if summary.view == "full" else "not_in_view"
+            else:
+                why = "every_sample_failed" if everything.failed == everything.n else "no_sample_scored"
+            yield "scores", self._say(why)
             return
         parts = {**summary.categories, "mixed_audio": summary.mixed_audio}
         means = (("mixed", summary.mixed_audio, MIXED_PARTS), ("average", summary.average, AVERAGE_PARTS))
@@ -314,6 +321,15 @@ class _Report:
         if not self._judged:
             text += self._say("answered", count=f"{summary.answers.get('answered', 0):,}")
         return text
+
+    def _replies(self, orders: Mapping[str, Mapping[str, float | None]]) -> str:
+        """Return how many replies count by the official rule, in each order."""
+        told = []
+        for name, order in orders.items():
+            counted = int(order["n"] or 0)
+            of = counted + int(order["missing"] or 0)
+            told.append(self._say(f"replies_{name}", counted=f"{counted:,}", of=f"{of:,}"))
+        return "; ".join(told)
 
     def _where_failed(self) -> str:
         stages: Mapping[str, int] = self._summary.counts.get("failed_at") or {}
@@ -350,6 +366,8 @@ class _Report:
 
     def _length(self) -> str:
         lengths: Mapping[str, Any] = self._summary.length
+        if lengths["answer"] is None:
+            return self._say("no_lengths")
         told = self._say(
             "length", answer=f"{lengths['answer']:,.0f}", reference=f"{lengths['reference']:,.0f}"
         )
@@ -416,7 +434,7 @@ def _columns(cells: Sequence[Cell]) -> list[_Column]:
     columns = [_SCORE]
     if any(cell.ci95 is not None for cell in cells):
         columns.append(_INTERVAL)
-    if any(_least(cell) is not None for cell in cells):
+    if any(cell.lower_bound is not None for cell in cells):
         columns.append(_LEAST)
     if any(cell.scored for cell in cells):
         columns.extend([_REFERENCE, _RELATIVE, *_RATES])
@@ -435,13 +453,6 @@ def _right(value: str, width: int) -> str:
     return " " * (width - cell_len(value)) + value
 
 
-def _least(cell: Cell) -> float | None:
-    """Return the lower bound of a mean that too few samples carry, and ``None`` for any other."""
-    if cell.bounds is None or cell.scored >= FULL_COVERAGE * (cell.scored + cell.failed):
-        return None
-    return cell.bounds[0]
-
-
 def _score(value: float | None) -> str:
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{value:.2f}"
 
@@ -455,7 +466,11 @@ def _points(value: float | None) -> str:
 
 
 def _range(interval: Sequence[float] | None) -> str:
-    return NOT_AVAILABLE if interval is None else f"{interval[0]:.2f}-{interval[1]:.2f}"
+    if interval is None:
+        return NOT_AVAILABLE
+    # Official scoring lets negative scores pass: "-3.52-10.00" could not be read.
+    between = " to " if interval[0] < 0 else "-"
+    return f"{interval[0]:.2f}{between}{interval[1]:.2f}"
 
 
 def _brackets(interval: Sequence[float] | None) -> str:
@@ -468,4 +483,4 @@ def _signed_brackets(interval: Sequence[float] | None) -> str:
 
 def _of_order(cell: Cell, order: Order) -> str:
     one = (cell.orders or {}).get(order.value)
-    return NOT_AVAILABLE if one is None else f"{one['gpt_score']:.2f}/{one['n']:.0f}"
+    return NOT_AVAILABLE if one is None else f"{_score(one['gpt_score'])} ({one['n']:.0f})"

@@ -14,11 +14,10 @@
     summary      all of it: summarise()
 """
 
-from otoscope.scoring.cells import Cell
+from otoscope.scoring.cells import FULL_COVERAGE, Cell
 from otoscope.scoring.rules import Scoring, official_scores
 from otoscope.scoring.samples import SampleResult, result_line, result_of, sample_result
 from otoscope.scoring.summary import FORMAT, Summary, summarise
-from otoscope.scoring.warnings import FULL_COVERAGE
 
 __all__ = [
     "FORMAT",

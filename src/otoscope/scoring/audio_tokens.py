@@ -50,7 +50,7 @@ class Growth:
     cut_at: float | None = None
     """Seconds after which the tokens grow no more."""
     longer: int = 0
-    """Prompts whose clip is longer than ``cut_at`` by more than the 5 % to which that is known."""
+    """Prompts whose clip is longer than ``cut_at``."""
     score_longer: float | None = None
     """Mean score of those, and of all others (``score_others``); ``None`` where none has a score."""
     score_others: float | None = None
@@ -85,10 +85,11 @@ def audio_growth(prompts: Sequence[Prompt]) -> Growth | None:
     if not known or not hinges.stops_growing(best):
         return Growth()
     cut = _round_length(best.hinge)
-    longer = [prompt for prompt in prompts if prompt.seconds > (1 + _PRECISION) * cut]
-    others = [prompt for prompt in prompts if prompt.seconds <= (1 + _PRECISION) * cut]
-    if len(longer) < _MIN_LONGER:
+    # Only clips that are surely longer tell that there is a cut; then all longer ones are cut.
+    if sum(prompt.seconds > (1 + _PRECISION) * cut for prompt in prompts) < _MIN_LONGER:
         return Growth()
+    longer = [prompt for prompt in prompts if prompt.seconds > cut]
+    others = [prompt for prompt in prompts if prompt.seconds <= cut]
     return Growth(
         cut_at=cut, longer=len(longer), score_longer=_mean_score(longer), score_others=_mean_score(others)
     )

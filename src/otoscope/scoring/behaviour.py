@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN
 from otoscope.records import Failure, Json, Order, Outcome, Verdict
 from otoscope.scoring.rules import Scores
-from otoscope.scoring.samples import result_of
-from otoscope.stats import Stratum, estimate, rate
+from otoscope.scoring.samples import mean, result_of
+from otoscope.stats import Design
 
 
 @dataclass(slots=True)
@@ -29,17 +29,33 @@ class Behaviour:
     """What the verdicts of a run tell about the judge."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    pairs: Counter[tuple[float, float]] = field(default_factory=Counter)
+    _pairs: Counter[Scores] = field(default_factory=Counter)
     """How often each pair of scores was given, as it stood in the reply."""
+    _by_role: Counter[Scores] = field(default_factory=Counter)
+    """How often each was given to the answer and the reference."""
     _tasks: dict[str, _TaskOrders] = field(default_factory=dict)
     _greedy: int = 0
     """Scored samples of which every verdict also says which whole scores were the most probable."""
     _greedy_ties: int = 0
 
-    def add(self, outcome: Outcome, by_order: Mapping[Order, Scores], clip: str) -> None:
-        """Add one sample; ``by_order`` is empty unless every order has scores."""
+    def add(
+        self,
+        outcome: Outcome,
+        by_order: Mapping[Order, Scores],
+        clip: str,
+        *,
+        official: Mapping[str, Scores] | None = None,
+    ) -> None:
+        """Add one sample; ``by_order`` is empty unless every order has scores.
+
+        ``official`` are the scores that official scoring reads, by order: then these are what was said.
+        """
         for order, verdict in outcome.verdicts.items():
-            self._add_verdict(order, verdict)
+            self.verdicts["asked_again"] += len(verdict.replies) > 1
+            if isinstance(verdict, Verdict):
+                self.verdicts["expected"] += verdict.score_kind == "expected"
+                self.verdicts["decimal"] += official is None and verdict.score_kind == "decimal"
+            self._add_scores(order, _scores(verdict) if official is None else official.get(order.value))
         if len(by_order) == len(Order):
             task = self._tasks.setdefault(outcome.sample.task, _TaskOrders())
             answer_first, reference_first = by_order[Order.ANSWER_FIRST], by_order[Order.REFERENCE_FIRST]
@@ -50,20 +66,18 @@ class Behaviour:
         if by_order:
             self._add_greedy([outcome.verdicts[order] for order in by_order])
 
-    def _add_verdict(self, order: Order, verdict: Verdict | Failure) -> None:
-        self.verdicts["asked_again"] += len(verdict.replies) > 1
-        if isinstance(verdict, Failure):
+    def _add_scores(self, order: Order, scores: Scores | None) -> None:
+        if scores is None:
             self.verdicts["failed"] += 1
             return
+        answer, reference = scores
         self.verdicts["judged"] += 1
-        self.verdicts["answer_scored_0"] += verdict.answer_score == SCORE_MIN
-        self.verdicts["answer_scored_10"] += verdict.answer_score == SCORE_MAX
-        self.verdicts["reference_scored_0"] += verdict.reference_score == SCORE_MIN
-        self.verdicts["reference_scored_10"] += verdict.reference_score == SCORE_MAX
-        self.verdicts["decimal"] += verdict.score_kind == "decimal"
-        self.verdicts["expected"] += verdict.score_kind == "expected"
-        pair = (verdict.reference_score, verdict.answer_score)
-        self.pairs[pair if order is Order.REFERENCE_FIRST else pair[::-1]] += 1
+        self.verdicts["answer_scored_0"] += answer == SCORE_MIN
+        self.verdicts["answer_scored_10"] += answer == SCORE_MAX
+        self.verdicts["reference_scored_0"] += reference == SCORE_MIN
+        self.verdicts["reference_scored_10"] += reference == SCORE_MAX
+        self._by_role[scores] += 1
+        self._pairs[(reference, answer) if order is Order.REFERENCE_FIRST else scores] += 1
 
     def _add_greedy(self, verdicts: Sequence[Verdict | Failure]) -> None:
         given = [v.probabilities for v in verdicts if isinstance(v, Verdict) and v.probabilities is not None]
@@ -94,18 +108,35 @@ class Behaviour:
         if not total:
             return position
         position["samples"] = total
+        design = Design([(len(task.clips) / total, task.clips) for task in tasks])
         span = SCORE_MAX - SCORE_MIN
         for role in ("answer", "reference"):
-            strata = [Stratum(len(task.clips) / total, getattr(task, role), task.clips) for task in tasks]
-            effect = estimate(strata, low=-span, high=span)
-            position[f"{role}_effect"], position[f"{role}_effect_ci95"] = effect.value, effect.ci95
-        disagree = rate([Stratum(len(task.clips) / total, task.disagree, task.clips) for task in tasks])
-        position["orders_disagree"], position["orders_disagree_ci95"] = disagree.value, disagree.ci95
+            effect = design.estimate([getattr(task, role) for task in tasks], low=-span, high=span)
+            position[f"{role}_effect"] = mean([value for task in tasks for value in getattr(task, role)])
+            position[f"{role}_effect_ci95"] = effect.ci95
+        disagree = design.rate([task.disagree for task in tasks])
+        # A share is a count through a count: weighted means of the tasks' would be a last bit off.
+        position["orders_disagree"] = sum(sum(task.disagree) for task in tasks) / total
+        position["orders_disagree_ci95"] = disagree.ci95
         return position
 
     def most_common_pair(self) -> tuple[str, int] | None:
         """Return the pair of scores given most often, as it stood in the reply, and how often it came."""
-        if not self.pairs:
-            return None
-        (first, second), count = max(self.pairs.items(), key=lambda entry: (entry[1], entry[0]))
-        return f"{first:g} {second:g}", count
+        return _most_common(self._pairs)
+
+    def most_common_pair_by_role(self) -> tuple[str, int] | None:
+        """Return the scores most often given to the answer and the reference, in this order; how often."""
+        return _most_common(self._by_role)
+
+
+def _scores(verdict: Verdict | Failure) -> Scores | None:
+    if isinstance(verdict, Failure):
+        return None
+    return float(verdict.answer_score), float(verdict.reference_score)
+
+
+def _most_common(pairs: Counter[Scores]) -> tuple[str, int] | None:
+    if not pairs:
+        return None
+    (first, second), count = max(pairs.items(), key=lambda entry: (entry[1], entry[0]))
+    return f"{first:g} {second:g}", count

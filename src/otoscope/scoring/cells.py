@@ -21,9 +21,11 @@ from otoscope.benchmark import (
     TASKS,
 )
 from otoscope.scoring.samples import mean, result_of
-from otoscope.stats import Estimate, Stratum, estimate, rate
+from otoscope.stats import Design, Estimate
 
 Interval = tuple[float, float]
+FULL_COVERAGE = 0.99
+"""Under this share of scored samples, a mean is shown with its lower bound."""
 SAMPLE = "sample"
 """The one pass of default scoring, in which a row is a sample's mean over its orders."""
 
@@ -33,7 +35,7 @@ class Cell:
     """The numbers of one group of samples. ``None`` is "not available".
 
     Scores are from 0 to 10, rates from 0 to 1. Intervals (95 %) and ``standard_error`` are over questions
-    and clips, judge and decoding held fixed: see :func:`otoscope.stats.estimate`. ``relative_score`` is
+    and clips, judge and decoding held fixed: see :class:`otoscope.stats.Design`. ``relative_score`` is
     100 x ``gpt_score`` / ``reference_score``. ``bounds`` are ``gpt_score`` with failed samples counted as 0
     and as 10. ``gpt_score_full_weights`` is the mean of the task means, each weighted by the task's size in
     the full set. Raises ``AssertionError`` when the counts do not add up.
@@ -61,14 +63,32 @@ class Cell:
     partial: bool = False
     """Whether the tasks' shares of the scored samples differ from the full set's."""
     gpt_score_full_weights: float | None = None
-    orders: Mapping[str, Mapping[str, float]] | None = None
-    """Under official scoring: each order's own ``n``, ``gpt_score``, ``reference_score`` and ``win_rate``."""
+    orders: Mapping[str, Mapping[str, float | None]] | None = None
+    """Under official scoring, each order's own: ``n`` replies that count and ``missing`` ones, which do not;
+    ``gpt_score``, ``reference_score`` and ``win_rate`` over the former."""
 
     def __post_init__(self) -> None:
         if self.scored + self.failed + self.pending != self.n:
             raise AssertionError(
                 f"{self.scored} scored + {self.failed} failed + {self.pending} pending != {self.n}"
             )
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of what ended that the mean is over: samples, or replies under official scoring."""
+        if self.orders is None:
+            counted, missing = float(self.scored), float(self.failed)
+        else:
+            counted = sum(order["n"] or 0 for order in self.orders.values())
+            missing = sum(order["missing"] or 0 for order in self.orders.values())
+        return counted / (counted + missing) if counted + missing else None
+
+    @property
+    def lower_bound(self) -> float | None:
+        """The lower bound of a mean that is over less than 99 %: it stands beside the mean. Else ``None``."""
+        if self.bounds is None or self.coverage is None or self.coverage >= FULL_COVERAGE:
+            return None
+        return self.bounds[0]
 
 
 @dataclass(slots=True)
@@ -170,10 +190,22 @@ class _Group:
     scored: int
     failed: int
     pending: int
-    orders: Mapping[str, Sequence[tuple[float, Rows]]] | None
-    """``None`` where a part without any row makes the numbers not available."""
+    orders: Mapping[str, Sequence[tuple[float, Rows]]]
     parts: Sequence[_Group] = ()
     """Of a mean of parts: those."""
+    complete: bool = True
+    """Whether no part is missing."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there are rows for every number: in each pass, and of each part."""
+        return self.complete and bool(self.orders) and all(map(self.has, self.orders))
+
+    def has(self, order: str) -> bool:
+        """Whether one pass has rows, in every part."""
+        if self.parts:
+            return self.complete and all(part.has(order) for part in self.parts)
+        return any(rows.scores for _, rows in self.orders.get(order, ()))
 
 
 def _groups(leaves: Leaves, name: Callable[[tuple[str, str]], str]) -> dict[str, _Group]:
@@ -192,33 +224,31 @@ def _pooled(members: Iterable[tuple[tuple[str, str], Leaf]]) -> _Group:
     orders: dict[str, list[tuple[float, Rows]]] = {}
     for name in {name: None for leaf in leaves for name in leaf.passes}:
         strata = [Rows.joined([leaf.passes[name] for leaf in group]) for group in by_task.values()]
-        if total := sum(len(rows.scores) for rows in strata):
-            orders[name] = [(len(rows.scores) / total, rows) for rows in strata]
-        else:
-            orders[name] = []
+        total = max(1, sum(len(rows.scores) for rows in strata))
+        orders[name] = [(len(rows.scores) / total, rows) for rows in strata]
     return _Group(
         scored=sum(leaf.scored for leaf in leaves),
         failed=sum(leaf.failed for leaf in leaves),
         pending=sum(leaf.pending for leaf in leaves),
-        orders=orders if orders and all(orders.values()) else None,
+        orders=orders,
     )
 
 
 def _mean_of(parts: Sequence[_Group | None]) -> _Group:
     """Return the group whose numbers are the plain means of its parts'; n/a unless every part has one."""
     there = [part for part in parts if part is not None]
-    known = [part.orders for part in there if part.orders is not None]
     orders: dict[str, list[tuple[float, Rows]]] = {}
-    for of_part in known:
-        for name, strata in of_part.items():
+    for part in there:
+        for name, strata in part.orders.items():
             weighted = [(weight / len(parts), rows) for weight, rows in strata]
             orders.setdefault(name, []).extend(weighted)
     return _Group(
         scored=sum(part.scored for part in there),
         failed=sum(part.failed for part in there),
         pending=sum(part.pending for part in there),
-        orders=orders if len(known) == len(parts) else None,
+        orders=orders,
         parts=there,
+        complete=len(there) == len(parts),
     )
 
 
@@ -228,22 +258,26 @@ _Column = Callable[[Rows], Sequence[float]]
 
 
 def _cell(group: _Group) -> Cell:
-    if group.orders is None:
+    official = bool(group.orders) and SAMPLE not in group.orders
+    orders = {name: _of_one_order(group, name) for name in group.orders} if official else None
+    if not group.known:
         return Cell(
             n=group.scored + group.failed + group.pending,
             scored=group.scored,
             failed=group.failed,
             pending=group.pending,
+            orders=orders,
         )
-    score, reference = _score(group, _scores), _score(group, _references)
-    win, tie, loss = (rate(_strata(group, column)) for column in (_wins, _ties, _losses))
+    strata = _Strata(group)
+    score, reference = strata.score(_scores), strata.score(_references)
+    win, tie, loss = (strata.design.rate(strata.of(column)) for column in (_wins, _ties, _losses))
     gpt_score, reference_score = _value(group, _scores), _value(group, _references)
     return Cell(
         n=group.scored + group.failed + group.pending,
         scored=group.scored,
         failed=group.failed,
         pending=group.pending,
-        clips=len({clip for strata in group.orders.values() for _, rows in strata for clip in rows.clips}),
+        clips=strata.design.clips,
         gpt_score=gpt_score,
         ci95=score.ci95,
         standard_error=score.standard_error,
@@ -257,9 +291,7 @@ def _cell(group: _Group) -> Cell:
         loss_rate=_value(group, _losses),
         loss_rate_ci95=loss.ci95,
         bounds=(_bound(group, SCORE_MIN), _bound(group, SCORE_MAX)),
-        orders=None
-        if SAMPLE in group.orders
-        else {name: _of_one_order(group, name) for name in group.orders},
+        orders=orders,
     )
 
 
@@ -283,28 +315,47 @@ def _losses(rows: Rows) -> Sequence[float]:
     return rows.losses
 
 
-def _strata(group: _Group, column: _Column) -> list[Stratum]:
-    orders = (group.orders or {}).values()
-    return [
-        Stratum(weight / len(orders), column(rows), rows.clips)
-        for strata in orders
-        for weight, rows in strata
-        if rows.scores
-    ]
+class _Strata:
+    """A group's rows as strata: a task each; under official scoring a task and an order each.
 
+    Where both orders of a task have the same rows, their means are one stratum's, as by the default rules:
+    two strata of the same clips would only pretend to say more.
+    """
 
-def _score(group: _Group, column: _Column) -> Estimate:
-    strata = _strata(group, column)
-    # Under official scoring negative numbers pass.
-    low = min(SCORE_MIN, *(min(stratum.values) for stratum in strata))
-    return estimate(strata, low=low, high=SCORE_MAX)
+    def __init__(self, group: _Group) -> None:
+        passes = list(group.orders.values())
+        weighted: list[tuple[float, Sequence[Rows]]] = []
+        for of_task in zip(*passes, strict=True):
+            (weight, first), *others = of_task
+            if all(other == weight and rows.clips == first.clips for other, rows in others):
+                weighted.append((weight, [rows for _, rows in of_task]))
+            else:
+                weighted += [(other / len(passes), [rows]) for other, rows in of_task]
+        weighted = [(weight, alike) for weight, alike in weighted if alike[0].scores]
+        self._rows = [alike for _, alike in weighted]
+        self.design = Design([(weight, alike[0].clips) for weight, alike in weighted])
+
+    def of(self, column: _Column) -> list[Sequence[float]]:
+        """Return a column, stratum by stratum."""
+        return [
+            column(alike[0])
+            if len(alike) == 1
+            else [mean(row) for row in zip(*map(column, alike), strict=True)]
+            for alike in self._rows
+        ]
+
+    def score(self, column: _Column) -> Estimate:
+        """Return the estimate of a column of scores."""
+        values = self.of(column)
+        # Under official scoring negative numbers pass.
+        return self.design.estimate(values, low=min(SCORE_MIN, *map(min, values)), high=SCORE_MAX)
 
 
 def _value(group: _Group, column: _Column) -> float:
     """Return the mean of a column: exact for whole numbers, as adding up weighted means would not be."""
     if group.parts:
         return mean([_value(part, column) for part in group.parts])
-    return mean([_mean_of_rows(strata, column) for strata in (group.orders or {}).values()])
+    return mean([_mean_of_rows(strata, column) for strata in group.orders.values()])
 
 
 def _mean_of_rows(strata: Sequence[tuple[float, Rows]], column: _Column) -> float:
@@ -315,20 +366,21 @@ def _bound(group: _Group, failed_as: float) -> float:
     if group.parts:
         return mean([_bound(part, failed_as) for part in group.parts])
     bounds = []
-    for strata in (group.orders or {}).values():
+    for strata in group.orders.values():
         values = [value for _, rows in strata for value in rows.scores]
         missing = sum(rows.missing for _, rows in strata)
         bounds.append((math.fsum(values) + failed_as * missing) / (len(values) + missing))
     return mean(bounds)
 
 
-def _of_one_order(group: _Group, name: str) -> dict[str, float]:
-    one = _only(group, name)
+def _of_one_order(group: _Group, name: str) -> dict[str, float | None]:
+    one, known = _only(group, name), group.has(name)
     return {
-        "n": sum(len(rows.scores) for _, rows in (one.orders or {})[name]),
-        "gpt_score": _value(one, _scores),
-        "reference_score": _value(one, _references),
-        "win_rate": _value(one, _wins),
+        "n": sum(len(rows.scores) for _, rows in one.orders[name]),
+        "missing": sum(rows.missing for _, rows in one.orders[name]),
+        "gpt_score": _value(one, _scores) if known else None,
+        "reference_score": _value(one, _references) if known else None,
+        "win_rate": _value(one, _wins) if known else None,
     }
 
 
@@ -336,7 +388,7 @@ def _only(group: _Group, name: str) -> _Group:
     """Return the group as if only one order had been judged."""
     return replace(
         group,
-        orders={name: (group.orders or {})[name]},
+        orders={name: group.orders.get(name, ())},
         parts=[_only(part, name) for part in group.parts],
     )
 

@@ -91,8 +91,7 @@ def official_scores(verdict: Verdict | Failure, order: Order) -> Scores | None:
     """Return the scores that the official rule reads from an order's first reply, or ``None``."""
     if not verdict.replies:
         return None
-    first = min(verdict.replies, key=lambda reply: reply.started_at)
-    read = parse_official(first.text or "")
+    read = parse_official(verdict.replies[0].text or "")
     if read is None:
         return None
     reference, answer = read if order is Order.REFERENCE_FIRST else reversed(read)

@@ -25,6 +25,10 @@ from otoscope.scoring.warnings import Evidence, find_warnings
 from otoscope.stats import INTERVAL_LABEL
 
 FORMAT = 1
+OFFICIAL_TEMPERATURES = frozenset({"1", "2"})
+"""The official script's default is 1.0, and on a random half of its calls it sends 2.0."""
+_NOT_STATED = "not stated"
+"""What an import notes of a file that does not tell its temperature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,26 @@ class Summary:
                 return self.all_samples
             case _:
                 return self.categories[name] if name in self.categories else self.tasks[name]
+
+    @property
+    def judge_temperatures(self) -> tuple[str, ...] | None:
+        """The temperatures that the judge was really asked with, as text; ``None`` where nobody tells.
+
+        "default" stands for a request that left it to the server.
+        """
+        judge = self.requested.get("judge") or {}
+        if "imported" in judge:
+            found = (judge["imported"] or {}).get("temperatures") or [_NOT_STATED]
+        else:
+            variants = (self.observed.get("judge") or {}).get("parameters") or ()
+            found = [variant["sent"].get("temperature", "default") for variant in variants]
+        texts = {_as_number(temperature) for temperature in found}
+        return None if not texts or _NOT_STATED in texts else tuple(sorted(texts))
+
+    @property
+    def sampled_officially(self) -> bool:
+        """Whether the judge was asked at the official script's temperatures, and no other."""
+        return set(self.judge_temperatures or ("",)) <= OFFICIAL_TEMPERATURES
 
     def to_json(self) -> Json:
         """Return the content of ``summary.json``: plain JSON values, n/a as ``null``, never NaN."""
@@ -141,13 +165,15 @@ class _Tally:
             self.failures[result.failure.kind.value] += 1
             self.stages[str(result.stage)] += 1
         self.model.add(outcome.superseded)
+        self.judge.add(outcome.surplus)
         if outcome.answer is not None:
             self.model.add(outcome.answer.replies)
         for verdict in outcome.verdicts.values():
             self.judge.add(verdict.replies)
         scores = [score for score, _ in ruled.rows.values()]
         self.answers.add(outcome, mean(scores) if scores else None, clip)
-        self.behaviour.add(outcome, ruled.by_order, clip)
+        official = ruled.rows if self.scoring == "official" else None
+        self.behaviour.add(outcome, ruled.by_order, clip, official=official)
 
 
 def _clip(outcome: Outcome) -> str:
@@ -264,6 +290,13 @@ def _headline(tasks: Iterable[str]) -> str:
     if len(chosen) == 1:
         return next(iter(chosen))
     return "mixed_audio" if chosen == set(MIXED_PARTS) else "average"
+
+
+def _as_number(temperature: Any) -> str:
+    try:
+        return f"{float(temperature):g}"
+    except (TypeError, ValueError):
+        return str(temperature)
 
 
 def _returned(calls: Calls) -> tuple[str, ...]:

@@ -11,18 +11,17 @@ from otoscope.records import Json
 from otoscope.scoring.answers import Answers
 from otoscope.scoring.audio_tokens import audio_growth
 from otoscope.scoring.behaviour import Behaviour
-from otoscope.scoring.cells import Cells
+from otoscope.scoring.cells import FULL_COVERAGE, Cells
 from otoscope.scoring.families import family
 from otoscope.scoring.samples import mean
 from otoscope.texts import catalogue
 
-FULL_COVERAGE = 0.99
-"""Under this share of scored samples, a mean is shown with its lower bound."""
 BLANK_SHARE = 0.01
 DISAGREE_SHARE = 0.30
 IDENTICAL_SHARE = 0.02
 ONE_PAIR_SHARE = 0.80
 CANNOT_HEAR_SHARE = 0.05
+OTHER_LANGUAGE_SHARE = 0.01
 LEAST_REPLIES = 20
 """Under so many, one pair of scores or one answer for several clips says nothing."""
 
@@ -62,6 +61,11 @@ class Evidence:
     def judge(self) -> Mapping[str, Any]:
         """What was requested of the judge; empty without one."""
         return self.requested.get("judge") or {}
+
+    @property
+    def imported(self) -> Mapping[str, Any]:
+        """What an import has noted of its files; empty for a run that was made here."""
+        return self.manifest.get("imported") or {}
 
 
 def find_warnings(evidence: Evidence) -> list[Json]:
@@ -123,12 +127,35 @@ def _judge_names(evidence: Evidence) -> _Warned:
 
 def _coverage(evidence: Evidence) -> _Warned:
     everything = evidence.cells.all_samples
-    if everything.pending:
+    unknown = min(_without_row(evidence), everything.pending)
+    if waiting := everything.pending - unknown:
         name = "pending" if evidence.judge else "not_judged"
-        yield name, {"pending": everything.pending, "n": everything.n}
+        yield name, {"pending": waiting, "n": everything.n}
+    if unknown:
+        yield "not_imported", {"count": unknown, "n": everything.n}
+    if everything.coverage is None or everything.coverage >= FULL_COVERAGE:
+        return
     ended = everything.scored + everything.failed
-    if ended and everything.scored < FULL_COVERAGE * ended:
+    if everything.orders is not None:
+        counted, missing = (
+            int(sum(order[name] or 0 for order in everything.orders.values())) for name in ("n", "missing")
+        )
+        yield "reply_coverage", {"missing": missing, "ended": counted + missing}
+    elif everything.scored:
         yield "coverage", {"failed": everything.failed, "ended": ended}
+    else:
+        yield "nothing_scored", {"failed": everything.failed}
+
+
+def _without_row(evidence: Evidence) -> int:
+    """Return the number of samples that the files of an import say nothing of: no resume can finish them."""
+    counts: Mapping[str, int] = evidence.imported.get("without_row") or {}
+    return sum(counts.get(task, 0) for task in evidence.cells.tasks)
+
+
+def _imported(evidence: Evidence) -> _Warned:
+    if left_out := evidence.imported.get("left_out"):
+        yield "import_incomplete", {"count": left_out}
 
 
 def _selection(evidence: Evidence) -> _Warned:
@@ -166,15 +193,22 @@ def _lines(evidence: Evidence) -> _Warned:
 
 def _orders_disagree(evidence: Evidence) -> _Warned:
     share = evidence.position["orders_disagree"]
-    if share is not None and share > DISAGREE_SHARE:
+    enough = evidence.position["samples"] >= LEAST_REPLIES
+    if enough and share is not None and share > DISAGREE_SHARE:
         yield "orders_disagree", {"share": _percent(share)}
 
 
 def _one_pair(evidence: Evidence) -> _Warned:
-    common = evidence.behaviour.most_common_pair()
     judged = evidence.behaviour.verdicts["judged"]
-    if common is not None and judged >= LEAST_REPLIES and common[1] > ONE_PAIR_SHARE * judged:
+    if judged < LEAST_REPLIES:
+        return
+    common = evidence.behaviour.most_common_pair()
+    if common is not None and common[1] > ONE_PAIR_SHARE * judged:
         yield "one_pair", {"scores": common[0], "count": common[1], "judged": judged}
+        return
+    by_role = evidence.behaviour.most_common_pair_by_role()
+    if by_role is not None and by_role[1] > ONE_PAIR_SHARE * judged:
+        yield "one_pair_by_role", {"scores": by_role[0], "count": by_role[1], "judged": judged}
 
 
 def _negative(evidence: Evidence) -> _Warned:
@@ -215,7 +249,7 @@ def _identical(evidence: Evidence) -> _Warned:
 def _language(evidence: Evidence) -> _Warned:
     answers = evidence.answers
     other, answered = answers.counts["other_language"], answers.counts["answered"]
-    if other:
+    if other > OTHER_LANGUAGE_SHARE * answered:
         scored, same = answers.scores_of_other_language, answers.scores_of_same_language
         yield (
             "other_language",
@@ -262,6 +296,7 @@ def _score_or_not(score: float | None) -> str:
 _RULES: tuple[Callable[[Evidence], _Warned], ...] = (
     _models,
     _prompt,
+    _imported,
     _coverage,
     _selection,
     _judge_names,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from otoscope.stats.correlation import Correlation, PairedStratum, correlation_within
-from otoscope.stats.estimates import Estimate, Stratum, estimate, rate, wilson
+from otoscope.stats.estimates import Design, Estimate, Stratum, estimate, rate, wilson
 from otoscope.stats.student_t import student_t_quantile
 
 INTERVAL_LABEL = "over questions and clips; judge and decoding held fixed"
@@ -15,6 +15,7 @@ INTERVAL_LABEL = "over questions and clips; judge and decoding held fixed"
 __all__ = [
     "INTERVAL_LABEL",
     "Correlation",
+    "Design",
     "Estimate",
     "PairedStratum",
     "Stratum",

@@ -59,6 +59,14 @@ class VerdictLines:
     sample_digest: str
     success: Place | None = None
     failures: tuple[StoredFailure, ...] = ()
+    surplus: tuple[Place, ...] = ()
+    """Further successes: paid for, and of no account."""
+
+    @property
+    def places(self) -> list[Place]:
+        """Where all of them lie."""
+        success = () if self.success is None else (self.success,)
+        return [*success, *(failure.place for failure in self.failures), *self.surplus]
 
 
 @dataclass(slots=True)

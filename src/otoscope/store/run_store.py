@@ -451,13 +451,13 @@ class RunStore:
         mark = max((f.place for f in failures if f.kind is FailureKind.CLIP_CHANGED), default=(-1, 0))
         current = [line for line in lines if line.place > mark]
         past = sorted(line.place for line in lines if line.place < mark)
-        superseded = replies_of([self._read(ANSWERS, place) for place in past])
         if stored is None:
             if not failures or failures[-1].kind in _NO_END:
-                return Outcome(sample, None, superseded=superseded)
-            told = self._told(ANSWERS, current, failures[-1].place)
+                return Outcome(sample, None, superseded=self._replies(ANSWERS, past))
+            told, later = self._told(ANSWERS, current, failures[-1].place)
+            superseded = self._replies(ANSWERS, [*past, *later])
             return Outcome(sample, failure_of(told), clip=told[-1].get("clip"), superseded=superseded)
-        told = self._told(ANSWERS, current, stored.place)
+        told, told_later = self._told(ANSWERS, current, stored.place)
         line = told[-1]
         answer = Answer(
             raw_text=line["raw_text"],
@@ -468,21 +468,36 @@ class RunStore:
             replies=replies_of(told),
         )
         verdicts: dict[Order, Verdict | Failure] = {}
-        if judge_id is not None:
-            for order in Order:
-                verdict = self._verdict(self._verdict_lines(sample, order, judge_id, stored.answer_sha256))
-                if verdict is not None:
-                    verdicts[order] = verdict
-        return Outcome(sample, answer, verdicts, clip=line.get("clip"), superseded=superseded)
+        surplus: list[Place] = []
+        for judged in self._lines.get(sample.key, _NO_LINES).verdicts:
+            if judged.judge_id != judge_id:
+                continue
+            if (judged.answer_sha256, judged.sample_digest) != (stored.answer_sha256, sample.digest):
+                surplus += judged.places
+                continue
+            verdict, later = self._verdict(judged)
+            surplus += later
+            if verdict is not None:
+                verdicts[judged.order] = verdict
+        return Outcome(
+            sample,
+            answer,
+            {order: verdicts[order] for order in Order if order in verdicts},
+            clip=line.get("clip"),
+            superseded=self._replies(ANSWERS, [*past, *told_later]),
+            surplus=self._replies(VERDICTS, surplus),
+        )
 
-    def _verdict(self, lines: VerdictLines) -> Verdict | Failure | None:
+    def _verdict(self, lines: VerdictLines) -> tuple[Verdict | Failure | None, list[Place]]:
+        """Return the verdict that counts, and the places of the lines that came after it."""
         if lines.success is None:
             if not lines.failures or lines.failures[-1].kind in _NO_END:
-                return None
-            return failure_of(self._told(VERDICTS, lines.failures, lines.failures[-1].place))
-        told = self._told(VERDICTS, lines.failures, lines.success)
+                return None, []
+            told, later = self._told(VERDICTS, lines.failures, lines.failures[-1].place)
+            return failure_of(told), later
+        told, later = self._told(VERDICTS, lines.failures, lines.success)
         line = told[-1]
-        return Verdict(
+        verdict = Verdict(
             order=lines.order,
             judge_id=lines.judge_id,
             answer_sha256=lines.answer_sha256,
@@ -492,6 +507,7 @@ class RunStore:
             probabilities=line.get("probabilities"),
             replies=replies_of(told),
         )
+        return verdict, [*later, *lines.surplus]
 
     def _verdict_lines(self, sample: Sample, order: Order, judge_id: str, answer_sha256: str) -> VerdictLines:
         """Return the lines of one verdict; empty ones when there are none."""
@@ -506,14 +522,19 @@ class RunStore:
         failures = self._lines.get(sample.key, _NO_LINES).failures
         return tuple(failure for failure in failures if failure.sample_digest == sample.digest)
 
-    def _told(self, name: str, lines: Iterable[StoredAnswer | StoredFailure], counts: Place) -> list[Json]:
-        """Read the lines of one identity as they were written, but the one that counts last.
+    def _told(
+        self, name: str, lines: Iterable[StoredAnswer | StoredFailure], counts: Place
+    ) -> tuple[list[Json], list[Place]]:
+        """Read the lines of one identity as they were written, up to the one that counts.
 
-        What came after it stands first: its replies were paid for, and it changed nothing.
+        Returned beside them are the places of those after it, which changed nothing.
         """
-        places = sorted(line.place for line in lines if line.place != counts)
-        later = [place for place in places if place > counts]
-        return [self._read(name, place) for place in (*later, *places[: len(places) - len(later)], counts)]
+        places = sorted({*(line.place for line in lines), counts})
+        until = places.index(counts) + 1
+        return [self._read(name, place) for place in places[:until]], places[until:]
+
+    def _replies(self, name: str, places: Sequence[Place]) -> tuple[Reply, ...]:
+        return replies_of([self._read(name, place) for place in sorted(places)])
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -594,7 +615,10 @@ class RunStore:
             check_scores(line["reference_score"], line["answer_score"])
             text_of(line, "score_kind")
             optional_object(line, "probabilities")
-            verdict.success = verdict.success or place
+            if verdict.success is None:
+                verdict.success = place
+            else:
+                verdict.surplus += (place,)
         if verdict is read:
             lines.verdicts += (verdict,)
         self._lines[key] = lines

@@ -34,7 +34,7 @@ from otoscope.reports.charts.style import (
     whisker,
     write,
 )
-from otoscope.scoring import FULL_COVERAGE, Cell, Summary
+from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue
 
 ROWS = ("speech", "sound", "music", "mixed_audio", "average")
@@ -108,7 +108,7 @@ def _row(axes: Axes, row: float, name: str, cell: Cell | None, say: Catalogue) -
     if cell is None or cell.gpt_score is None:
         write(axes, _VALUES, row, NOT_AVAILABLE, va="center", alpha=QUIET, beside=True, of=name)
         return
-    if (bound := _lower_bound(cell)) is not None:
+    if (bound := cell.lower_bound) is not None:
         (line,) = axes.plot([bound, cell.gpt_score], [row, row], color=ANSWER, linewidth=LINE * 0.7,
                             linestyle=(0, (1, 1.5)))  # fmt: skip
         named(line, "bound", name)
@@ -180,13 +180,6 @@ def _key(judge: str | None, say: Catalogue) -> list[Entry]:
 
 
 # --- numbers in words -------------------------------------------------------------------------------------
-
-
-def _lower_bound(cell: Cell) -> float | None:
-    """Return the mean with failed samples as 0, where under 99 % of a cell's ended samples are scored."""
-    if cell.bounds is None or cell.scored >= FULL_COVERAGE * (cell.scored + cell.failed):
-        return None
-    return cell.bounds[0]
 
 
 def score_text(cell: Cell) -> str:

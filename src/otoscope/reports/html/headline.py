@@ -37,8 +37,10 @@ def notes(summary: Summary) -> Iterator[Said]:
         return
     if (least := cell.lower_bound) is not None:
         yield said("html.at_least", score=numbers.score(least))
-    if cell.partial and cell.gpt_score_full_weights is not None:
-        yield said("html.full_weights", score=numbers.score(cell.gpt_score_full_weights))
+    full_weights = numbers.score(cell.gpt_score_full_weights)
+    known = cell.gpt_score_full_weights is not None
+    if cell.partial and known and full_weights != numbers.score(cell.gpt_score):
+        yield said("html.full_weights", score=full_weights)
 
 
 def _why_not_available(summary: Summary) -> Iterator[Said]:
