@@ -36,11 +36,16 @@ def chat_result(record: Mapping[str, Any], response: Any) -> dict[str, Any]:
 def batch_output(
     record: Mapping[str, Any], response: str, order: Order, gen: Any, *, prompt: bool = True, **more: Any
 ) -> dict[str, Any]:
-    """Return a line of ``batch_run_output.jsonl``, which has no ``uniq_id``."""
+    """Return a line of ``batch_run_output.jsonl``, which has no ``uniq_id``.
+
+    As the official script does, half of them were sent with another temperature.
+    """
     about = {name: value for name, value in record.items() if name != "uniq_id"}
     sample = Sample("", "", "", 0, record["question"], record["answer_gt"], record["meta_info"], "", "")
     content = render_prompt(sample, response, order)
-    arguments = {"messages": [{"role": "user", "content": content}], "temperature": 2.0} if prompt else {}
+    temperature = 2.0 if record["uniq_id"] % 2 else 1.0
+    message = {"role": "user", "content": content}
+    arguments = {"messages": [message], "temperature": temperature} if prompt else {}
     return {
         "uuid": f"{order.value}-{record['path']}",
         "openai_args": arguments,

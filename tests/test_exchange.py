@@ -110,16 +110,18 @@ def test_a_cut_off_end_costs_only_what_was_cut(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
-    """Torn lines, bytes that are not UTF-8 and rows that are no object are found by their numbers."""
+    """Torn lines, lines in another encoding and rows that are no object are found by their numbers."""
     good = json.dumps(chat_result(metadata(1), "x")).encode()
     path = tmp_path / "mixed.jsonl"
     path.write_bytes(b"\n".join([good, b'{"torn": ', b'{"response": "\xff"}', b"[1, 2]", b"7", good, b""]))
     read = read_file(path)
     assert len(read.rows) == 2
     assert read.findings == {
-        "lines that are not JSON": ["mixed.jsonl:2", "mixed.jsonl:3"],
+        "lines that are not JSON": ["mixed.jsonl:2"],
+        "lines that are not UTF-8": ["mixed.jsonl:3"],
         "rows that are no JSON object": ["mixed.jsonl:4", "mixed.jsonl:5"],
     }
+    assert read.findings.left_out == 4
 
 
 def test_nan_is_no_value(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_nan_is_no_value(tmp_path: Path) -> None:
     row = chat_result(metadata(1), float("nan"))
     read = answers(read_file(write_lines(tmp_path / "a.jsonl", [row])))
     assert read[0].text is None
-    assert read[0].missing == "null in the file"
+    assert read[0].failure.message == "null in the file"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,9 @@ def test_nan_is_no_value(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf\n", "is empty"),
         ("{}".encode("utf-16"), "UTF-16"),
         (b"[" + b'{"response": "\xff"}' + b"]", "not UTF-8"),
+        (b'{"response": "caf\xe9", "path": "x"}', "not UTF-8"),
+        (b'{"response": "caf\xe9", "path": "x"}\n' * 2, "not UTF-8"),
+        (b'{"response": "caf\xc3', "no JSON object"),
         (b"version https://git-lfs.github.com/spec/v1\n", "no JSON object"),
         (b"[" * 100_000, "no JSON object"),
         (b"{}", "none of chat-result"),
@@ -185,7 +190,8 @@ def test_null_is_no_answer_and_an_empty_text_is_one(tmp_path: Path) -> None:
     read = read_file(write_lines(tmp_path / "Chat_result_modelx.jsonl", rows))
     assert read.format == "chat-result"
     assert [row.text for row in answers(read)] == ["", None, None, "yes"]
-    assert answers(read)[2].missing == "is list, not text"
+    assert answers(read)[2].failure.kind is FailureKind.BAD_REPLY
+    assert answers(read)[2].failure.message == "no text in the file, but a JSON list"
 
 
 def test_plain_answers_are_told_by_key_or_by_their_fields(tmp_path: Path) -> None:
@@ -220,7 +226,7 @@ def test_evalscopes_answers_are_found_by_what_they_say(tmp_path: Path) -> None:
     file = read_file(path)
     one, two, none = answers(file)
     assert (file.format, one.text, two.text, none.text) == ("evalscope", "one", "two", None)
-    assert none.missing == "refused"
+    assert none.failure.message == "refused"
     assert two.reply is not None
     assert (two.reply.reasoning, two.reply.usage) == ("hm", {"prompt_tokens": 99, "completion_tokens": 7})
     assert one.asked is not None
@@ -358,7 +364,7 @@ def test_rows_without_reply_or_task_are_named(tmp_path: Path) -> None:
     assert len(file.rows) == 1
     assert file.findings == {
         "rows without gpt-score": ["chat_score.json:2"],
-        "rows where it is no text: gpt-score": ["chat_score.json:3"],
+        "rows whose gpt-score is no text": ["chat_score.json:3"],
         "rows without task_name": ["chat_score.json:4"],
     }
 
@@ -368,6 +374,36 @@ def test_an_order_for_answers_is_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "Chat_result_modelx.jsonl", [chat_result(metadata(1), "x")])
     with pytest.raises(ConfigError, match="it has no order"):
         read_file(path, order=REFERENCE_FIRST)
+
+
+def test_outputs_tell_their_order_by_name_only_where_both_lie_together(tmp_path: Path) -> None:
+    """The official script calls both orders' outputs alike: the first's name alone says nothing."""
+    row = batch_output(metadata(1), "mine", REFERENCE_FIRST, "8 7", prompt=False)
+    first = write_lines(tmp_path / "batch_run_output.jsonl", [row])
+    assert verdicts(read_file(first))[0].order is None
+    second = write_lines(tmp_path / "batch_run_output_cir.jsonl", [row])
+    assert verdicts(read_file(first))[0].order is REFERENCE_FIRST
+    assert verdicts(read_file(second))[0].order is ANSWER_FIRST
+
+
+def test_a_folder_of_the_official_files_is_read_by_their_names(tmp_path: Path) -> None:
+    """Where both orders have outputs the scores add nothing; one file of outputs may be either order's."""
+    names = ["Chat_result_modelx.jsonl", "batch_run_output.jsonl", "batch_run_output_cir.jsonl"]
+    scores = ["chat_score.json", "chat_score_cir.json"]
+    for name in (*names, *scores, "other.jsonl"):
+        (tmp_path / name).touch()
+    assert [path.name for path in files_of(tmp_path)] == names
+    (tmp_path / names[2]).unlink()
+    assert [path.name for path in files_of(tmp_path)] == [*names[:2], *scores]
+
+
+def test_a_parameter_that_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
+    """What no judge can have been sent is not kept: true, or more than a number can be."""
+    row = batch_output(metadata(1), "mine", REFERENCE_FIRST, "8 7")
+    row["openai_args"] |= {"temperature": True, "max_tokens": "INFINITE"}
+    path = write_lines(tmp_path / "b.jsonl", [row])
+    path.write_text(path.read_text().replace('"INFINITE"', "1e999"))
+    assert verdicts(read_file(path))[0].reply.parameters == {}
 
 
 # --- joining ----------------------------------------------------------------------------------------------
@@ -432,7 +468,7 @@ def test_a_row_that_contradicts_its_sample_is_not_joined(tmp_path: Path) -> None
     assert len(joined.unjoined) == 2
     assert {found.uniq_id for found, _, _ in settle(joined).verdicts} == {1}
     assert joined.findings == {
-        "verdicts that are about no sample for certain: left out": [
+        "verdicts that are about no sample for certain": [
             "reference_first.jsonl:2",
             "answer_first.jsonl:1",
         ]
@@ -449,6 +485,22 @@ def test_foreign_rows_are_named(tmp_path: Path) -> None:
         "rows of a task that there is not ('speach_QA', did you mean 'speech_QA'?)": ["c.jsonl:3"],
         "rows that are about no sample": ["c.jsonl:2"],
     }
+
+
+def test_a_row_that_does_not_say_its_task_adds_none(tmp_path: Path) -> None:
+    """What is expected are the tasks that rows name or are found in; an unknown key names none."""
+    tasks = ("speech_QA", "sound_QA", "music_QA")
+    samples = [sample(metadata(n, task)) for n, task in enumerate(tasks)]
+    rows: list[dict[str, Any]] = [
+        {"key": samples[0].key, "answer": "x"},
+        {"key": "who/knows", "answer": "y"},
+    ]
+    joined = join(read_file(write_lines(tmp_path / "a.jsonl", rows)).rows, samples)
+    assert joined.samples == samples[:1]
+    assert joined.findings == {"rows that are about no sample": ["a.jsonl:2"]}
+    rows.append({"question": samples[2].question, "answer": "z"})
+    joined = join(read_file(write_lines(tmp_path / "a.jsonl", rows)).rows, samples)
+    assert joined.samples == [samples[0], samples[2]]
 
 
 @given(st.permutations(range(6)))
@@ -502,16 +554,20 @@ def test_contradicting_answers_are_a_failure(tmp_path: Path) -> None:
     assert answer.kind is FailureKind.BAD_REPLY
     assert "'x', 'y'" in answer.message
     assert findings == {
-        "answers that contradict each other: those samples failed": ["c.jsonl:1", "c.jsonl:2"]
+        "rows with different answers to one sample, whose samples failed": ["c.jsonl:1", "c.jsonl:2"]
     }
 
 
 def test_a_null_answer_is_a_failure(tmp_path: Path) -> None:
-    """Null alone is a sample without an answer; an empty text is one."""
+    """Null alone is a sample without an answer, and a list is told as what it is; an empty text is one."""
     answer, findings = settled_answers(tmp_path, [None])
     assert isinstance(answer, Failure)
     assert answer.kind is FailureKind.NO_ANSWER
-    assert list(findings) == ["rows without an answer (null): those samples failed"]
+    assert list(findings) == ["rows without an answer, whose samples failed"]
+    answer, findings = settled_answers(tmp_path, [7])
+    assert isinstance(answer, Failure)
+    assert answer.message == "no text in the file, but a JSON number"
+    assert list(findings) == ["rows whose answer is no text, whose samples failed"]
     answer, _ = settled_answers(tmp_path, [""])
     assert isinstance(answer, Answer)
     assert (answer.text, answer.blank, is_unknown(answer)) == ("", True, False)
@@ -541,7 +597,7 @@ def test_contradicting_verdicts_fail_their_sample(tmp_path: Path) -> None:
     assert "'8 7', '2 1'" in failure.message or "'2 1', '8 7'" in failure.message
     assert not settled.verdicts
     assert joined.findings == {
-        "verdicts that contradict each other: those samples failed": ["b.jsonl:1", "b.jsonl:2"]
+        "rows with different verdicts on one answer, whose samples failed": ["b.jsonl:1", "b.jsonl:2"]
     }
 
 
@@ -561,7 +617,20 @@ def test_answers_that_no_judge_could_be_shown_are_left_out(tmp_path: Path) -> No
     settled = settle(joined)
     assert [found.uniq_id for found in settled.samples] == [1]
     assert joined.findings == {
-        "rows without question, answer_gt or meta_info, which the judge needs: give --data ROOT": [
+        "rows without question, answer_gt or meta_info, which the judge needs and --data ROOT gives": [
             "c.jsonl:2"
         ]
     }
+    assert joined.findings.left_out == 1
+
+
+def test_a_verdict_in_outputs_and_scores_is_no_repetition(tmp_path: Path) -> None:
+    """Both kinds of file hold the same verdicts; only a row that its own file has twice is named."""
+    row = batch_output(metadata(1), "mine", REFERENCE_FIRST, "8 7")
+    score = {**metadata(1), "response": "mine", "gpt-score": "8 7"}
+    rows: list[Any] = [*read_file(write_lines(tmp_path / "b.jsonl", [row])).rows]
+    rows += read_file(write_json(tmp_path / "chat_score.json", [score, score])).rows
+    joined = join(rows, None)
+    ((_, _, told),) = settle(joined).verdicts
+    assert told.prompt is not None
+    assert joined.findings == {"rows that repeat a verdict": ["chat_score.json:2"]}

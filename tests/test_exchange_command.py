@@ -51,9 +51,7 @@ def test_imported_answers_are_judged(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "Chat_result_modelx.jsonl", rows)
     imported = otoscope("import", str(path), "--run-dir", "run", "--tag", "stage=2", cwd=tmp_path)
     assert imported.returncode == 0
-    assert (
-        "1 rows without an answer (null): those samples failed: Chat_result_modelx.jsonl:3" in imported.stderr
-    )
+    assert "rows without an answer, whose samples failed: 1 (Chat_result_modelx.jsonl:3)" in imported.stderr
     assert f"otoscope judge {tmp_path / 'run'}" in imported.stdout
     with ScriptedServer() as server:
         judged = otoscope(
@@ -72,8 +70,26 @@ def test_at_most_five_places_are_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "c.jsonl", rows)
     done = otoscope("import", str(path), "--run-dir", str(tmp_path / "run"))
     (line,) = done.stderr.splitlines()
-    assert line.startswith("otoscope: 100 rows without an answer (null): those samples failed: c.jsonl:2, ")
-    assert line.endswith("c.jsonl:6 and 95 more")
+    assert line.startswith("otoscope: rows without an answer, whose samples failed: 100 (c.jsonl:2, ")
+    assert line.endswith("c.jsonl:6 and 95 more)")
+
+
+def test_help_fits_into_the_terminal() -> None:
+    """No line is wider than the terminal, and every format is named."""
+    shown = otoscope("import", "--help", environ={"COLUMNS": "80"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert all(name in " ".join(shown.split()) for name in FORMATS)
+
+
+def test_the_answer_filter_is_a_flag(tmp_path: Path) -> None:
+    """What of each answer is judged can be said, and how many it changed is told."""
+    rows = [chat_result(metadata(n), f"Hm. Answer: {n}") for n in range(3)]
+    write_lines(tmp_path / "c.jsonl", rows)
+    arguments = ("import", "c.jsonl", "--run-dir", "run", "--answer-filter", "after:Answer:")
+    done = otoscope(*arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "answers from which the filter after:Answer: has taken something: 3 (" in done.stderr
+    assert [line["answer"] for line in lines(tmp_path / "run" / "samples.jsonl")] == ["0", "1", "2"]
 
 
 def test_scores_without_keys_are_reported_by_the_official_rules(tmp_path: Path) -> None:
@@ -99,6 +115,7 @@ def test_scores_without_keys_are_reported_by_the_official_rules(tmp_path: Path) 
         (["import", "gone.jsonl"], 3, "gone.jsonl"),
         (["import", "empty.jsonl"], 3, "is empty"),
         (["import", "meta.json"], 3, "--data"),
+        (["import", "null.jsonl"], 3, "no answer can be judged"),
         (["import", "prompts.jsonl", "--answer-first", "prompts.jsonl"], 2, "the prompt of row 1"),
         (["import", "prompts.jsonl", "--tag", "x"], 2, "name=value"),
         (["import", "prompts.jsonl", "--format", "nonsense"], 2, "invalid choice"),
@@ -109,6 +126,7 @@ def test_scores_without_keys_are_reported_by_the_official_rules(tmp_path: Path) 
 def test_what_cannot_be_done_says_so(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
     """Each mistake has its exit code and a message, and leaves nothing behind."""
     (tmp_path / "empty.jsonl").touch()
+    write_lines(tmp_path / "null.jsonl", [chat_result(metadata(1), None)])
     write_json(tmp_path / "meta.json", [metadata(1)])
     write_lines(tmp_path / "prompts.jsonl", [batch_output(metadata(1), "x", Order.REFERENCE_FIRST, "8 7")])
     before = sorted(path.name for path in tmp_path.iterdir())

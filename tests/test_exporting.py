@@ -14,7 +14,7 @@ from otoscope.exporting import FILES, export_run
 from otoscope.importing import ImportSettings, import_files
 from otoscope.records import Answer, Order, Outcome
 from otoscope.runs import Run
-from tests.foreign_files import official_scores, write_json
+from tests.foreign_files import metadata, official_scores, write_json
 from tests.scripted_server import Response, Script, ScriptedServer, Seen, scripted_answers
 from tests.support import config, lines, write_data
 
@@ -154,13 +154,62 @@ def test_a_run_without_the_swap_has_one_orders_files(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_judge_has_answers_alone(tmp_path: Path) -> None:
-    """Samples without an answer are left out and named; without verdicts there are no other files."""
+    """An answer that failed is written as null; without verdicts there are no other files."""
     data = write_data(tmp_path / "data", each=3)
     (data / "Chat" / "sound_QA_tones" / "clip_2.wav").unlink()
     run = a_run(tmp_path, no_judge=True)
     exported = export_run(run.path, tmp_path / "official")
+    assert exported.rows == {"Chat_result_modelx.jsonl": 24}
+    assert exported.findings == {"answers that failed, written as null": ["sound_QA/tones/clip_2.wav#8"]}
+    results = lines(tmp_path / "official" / "Chat_result_modelx.jsonl")
+    assert [result["uniq_id"] for result in results if result["response"] is None] == [8]
+
+
+def test_failed_samples_come_back(tmp_path: Path) -> None:
+    """Exported and imported again, a run has as many failed samples as before, and the same coverage."""
+    data = write_data(tmp_path / "data", each=3)
+    (data / "Chat" / "sound_QA_tones" / "clip_2.wav").unlink()
+    run = a_run(tmp_path)
+    export_run(run.path, tmp_path / "official")
+    imported = import_files(ImportSettings(files=[tmp_path / "official"], run_dir=tmp_path / "imported"))
+    told, again = run.summary.counts, imported.run.summary.counts
+    for name in ("expected", "scored", "failed", "pending"):
+        assert again[name] == told[name]
+    assert again["failed"] == 1
+    assert list(imported.findings) == ["rows without an answer, whose samples failed"]
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_the_exported_folder_is_imported_as_it_is(tmp_path: Path, swap: bool) -> None:
+    """Given the folder alone, answers and both orders come back by their names."""
+    run = a_run(tmp_path, extra_params={"do_swap": swap})
+    export_run(run.path, tmp_path / "official")
+    imported = import_files(ImportSettings(files=[tmp_path / "official"], run_dir=tmp_path / "imported"))
+    assert not imported.findings
+    assert imported.run.summary.do_swap is swap
+    assert imported.run.summary.to_json()["all_samples"]["gpt_score"] == run.summary.all_samples.gpt_score
+    assert imported.run.summary.counts == run.summary.counts
+
+
+def test_samples_that_are_not_answered_are_left_out(tmp_path: Path) -> None:
+    """A pending sample has no row: it is neither an answer nor a failure."""
+    run = a_run(tmp_path, no_judge=True)
+    path = run.path / "answers.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    exported = export_run(run.path, tmp_path / "official")
     assert exported.rows == {"Chat_result_modelx.jsonl": 23}
-    assert exported.findings == {"samples without an answer": ["sound_QA/tones/clip_2.wav#8"]}
+    assert list(exported.findings) == ["samples that are not answered, left out"]
+
+
+def test_outputs_that_would_lack_verdicts_are_not_written(tmp_path: Path) -> None:
+    """Where some answers are not known there is no prompt to write: the scores alone hold every verdict."""
+    scores = [{**metadata(n), "gpt-score": "8 7", **({"response": "x"} if n else {})} for n in range(2)]
+    path = write_json(tmp_path / "chat_score.json", scores)
+    imported = import_files(ImportSettings(files=[path], run_dir=tmp_path / "imported"))
+    exported = export_run(imported.run.path, tmp_path / "official")
+    assert exported.rows == {"Chat_result_modelx.jsonl": 1, "chat_score.json": 2}
+    again = import_files(ImportSettings(files=[tmp_path / "official"], run_dir=tmp_path / "again"))
+    assert again.run.summary.counts == imported.run.summary.counts
 
 
 def test_expected_scores_have_no_official_files(tmp_path: Path) -> None:

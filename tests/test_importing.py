@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from tests.foreign_files import (
     write_json,
     write_lines,
 )
-from tests.support import lines, write_data
+from tests.support import environment, lines, write_data
 
 REFERENCE_FIRST, ANSWER_FIRST = Order
 
@@ -131,6 +134,144 @@ def test_samples_without_a_row_are_pending(tmp_path: Path) -> None:
     assert imported.run.summary.counts["pending"] == 3
     (missing,) = imported.findings.values()
     assert len(missing) == 2
+    warned = {warning["name"]: warning["values"] for warning in imported.run.summary.warnings}
+    assert warned["not_imported"] == {"count": 2, "n": 3}
+    assert warned["not_judged"] == {"pending": 1, "n": 3}
+    assert "import_incomplete" not in warned
+
+
+def test_a_judged_import_without_some_rows_is_not_resumed(tmp_path: Path) -> None:
+    """With verdicts too, a sample of which the files say nothing is told as that, and not as unfinished."""
+    data = write_data(tmp_path / "data", each=3, tasks=["speech_QA", "sound_QA"])
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    rows = [batch_output(record, "x", REFERENCE_FIRST, "8 7") for record in records[1:4]]
+    imported = import_to(tmp_path, write_lines(tmp_path / "b.jsonl", rows), data=data)
+    assert imported.run.summary.counts["pending"] == 3
+    warned = {warning["name"]: warning["values"] for warning in imported.run.summary.warnings}
+    assert warned["not_imported"] == {"count": 3, "n": 6}
+    assert "pending" not in warned
+    assert manifest_of(imported)["imported"]["without_row"] == {"speech_QA": 1, "sound_QA": 2}
+
+
+def test_what_could_not_be_used_is_told_in_every_report(tmp_path: Path) -> None:
+    """Rows that a damaged file lost are not in n: how many, and where, stays with the run as a warning."""
+    rows = scored_rows({REFERENCE_FIRST: ["8 7"] * 9})[REFERENCE_FIRST]
+    path = write_lines(tmp_path / "b.jsonl", [*rows, rows[0]])
+    whole = path.read_bytes().splitlines()
+    torn = [line[: len(line) // 2] for line in whole[:6]]
+    path.write_bytes(b"\n".join([*torn, *whole[6:]]) + b"\n")
+    imported = import_to(tmp_path, path)
+    assert manifest_of(imported)["imported"]["findings"] == {
+        "lines that are not JSON": {"count": 6, "places": [f"b.jsonl:{n}" for n in range(1, 6)]},
+    }
+    summary = load_run(imported.run.path).summary
+    (warned,) = (warning for warning in summary.warnings if warning["name"] == "import_incomplete")
+    assert warned["values"] == {"count": 6}
+    assert "6" in warned["message"]
+    assert summary.counts["expected"] == 4
+
+
+def test_what_costs_no_row_is_no_warning(tmp_path: Path) -> None:
+    """Repeated rows, and those whose samples failed, are in the numbers already."""
+    rows = [chat_result(metadata(n), text) for n, text in enumerate(["x", None])]
+    imported = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", [*rows, rows[0]]))
+    assert len(imported.findings) == 2
+    assert "import_incomplete" not in {warning["name"] for warning in imported.run.summary.warnings}
+
+
+def test_a_clip_that_cannot_be_used_is_in_the_manifest_too(tmp_path: Path) -> None:
+    """What is found only while the run is written is kept with the rest."""
+    data = write_data(tmp_path / "data", each=1, tasks=["speech_QA"])
+    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    (data / "Chat" / "speech_QA_tones" / "clip_0.wav").unlink()
+    imported = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", [chat_result(record, "x")]), data=data)
+    assert list(manifest_of(imported)["imported"]["findings"]) == list(imported.findings)
+    assert len(imported.findings) == 1
+
+
+# --- the answer filter ------------------------------------------------------------------------------------
+
+THOUGHT = "<think>It may be a dog.</think>A cat."
+
+
+def test_answers_to_be_judged_are_filtered_as_those_made_here(tmp_path: Path) -> None:
+    """Thinking is taken out before the judge sees it; the raw text is kept, and the fingerprint says so."""
+    rows = [chat_result(metadata(n), text) for n, text in enumerate([THOUGHT, "plain", "<think>Hm.</think>"])]
+    path = write_lines(tmp_path / "c.jsonl", rows)
+    imported = import_to(tmp_path, path)
+    thought, plain, nothing = (outcome.answer for outcome in imported.run.outcomes())
+    assert isinstance(thought, Answer)
+    assert (thought.text, thought.raw_text, thought.filter) == ("A cat.", THOUGHT, "strip-thinking")
+    assert isinstance(plain, Answer)
+    assert plain.text == plain.raw_text == "plain"
+    assert isinstance(nothing, Failure)
+    assert nothing.kind is FailureKind.BLANK_AFTER_FILTER
+    assert nothing.replies[0].text == "<think>Hm.</think>"
+    assert manifest_of(imported)["fingerprint"]["prompt"]["answer_filter"] == "strip-thinking"
+    assert imported.run.summary.answers["filtered"] == 1
+    assert (imported.answers, imported.failed) == (2, 1)
+    assert len(imported.findings) == 2
+    other = import_files(ImportSettings(files=[path], run_dir=tmp_path / "other", answer_filter="none"))
+    assert [getattr(o.answer, "text", None) for o in other.run.outcomes()] == [r["response"] for r in rows]
+    assert manifest_of(other)["fingerprint"]["prompt"]["answer_filter"] == "none"
+
+
+def test_a_tools_own_filter_comes_first(tmp_path: Path) -> None:
+    """What another tool has filtered is filtered on, and the raw text is that of its model."""
+    data = write_data(tmp_path / "data", each=1, tasks=["sound_QA"])
+    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    row = lmms_eval(record, "A cat. END", resps=[["<think>Hm.</think>A cat. END more"]])
+    path = write_lines(tmp_path / "x_samples_air_bench_chat_sound.jsonl", [row])
+    (outcome,) = import_to(tmp_path, path, data=data, answer_filter="regex:(.*) END").run.outcomes()
+    assert isinstance(outcome.answer, Answer)
+    assert (outcome.answer.text, outcome.answer.filter) == ("A cat.", "imported, regex:(.*) END")
+    assert outcome.answer.raw_text == "<think>Hm.</think>A cat. END more"
+
+
+def test_an_answer_that_was_cut_while_thinking_is_no_answer(tmp_path: Path) -> None:
+    """Where the file tells that the token limit was met within the thinking, nothing is judged."""
+    data = write_data(tmp_path / "data", each=2, tasks=["speech_QA"])
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    rows = [evalscope(record, "<think>It may", sent=record["question"]) for record in records]
+    rows[0]["model_output"]["choices"][0]["stop_reason"] = "max_tokens"
+    rows[1] = evalscope(records[1], "A cat.", sent=records[1]["question"])
+    path = write_lines(tmp_path / "air_bench_chat_speech_QA.jsonl", rows)
+    cut, whole = import_to(tmp_path, path, data=data).run.outcomes()
+    assert isinstance(cut.answer, Failure)
+    assert cut.answer.kind is FailureKind.CUT_WHILE_THINKING
+    assert isinstance(whole.answer, Answer)
+
+
+def test_an_answer_with_a_verdict_stays_as_it_was_judged(tmp_path: Path) -> None:
+    """A filter would put other words under the judge's scores: there is none, and none can be asked for."""
+    row = batch_output(metadata(1), THOUGHT, REFERENCE_FIRST, "8 7")
+    path = write_lines(tmp_path / "b.jsonl", [row])
+    with pytest.raises(ConfigError, match="--answer-filter is for answers that are still to be judged"):
+        import_to(tmp_path, path, answer_filter="strip-thinking")
+    imported = import_to(tmp_path, path)
+    (outcome,) = imported.run.outcomes()
+    assert isinstance(outcome.answer, Answer)
+    assert outcome.answer.text == THOUGHT
+    assert manifest_of(imported)["fingerprint"]["prompt"]["answer_filter"] == "none"
+
+
+def test_a_filter_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    """A misspelt filter stops the import before a run is made."""
+    path = write_lines(tmp_path / "c.jsonl", [chat_result(metadata(1), "x")])
+    with pytest.raises(ConfigError, match="strip-thinking"):
+        import_to(tmp_path, path, answer_filter="strip_thinking")
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_without_any_answer_make_no_run(tmp_path: Path) -> None:
+    """Where nothing can be judged the import says so and why, and does not advise to judge it."""
+    rows = [chat_result(metadata(n), text) for n, text in enumerate([None, "<think>Hm.</think>", ["a"]])]
+    with pytest.raises(DatasetError) as refused:
+        import_to(tmp_path, write_lines(tmp_path / "c.jsonl", rows))
+    assert "c.jsonl: no answer can be judged: " in str(refused.value)
+    assert "rows without an answer, whose samples failed: 1 (c.jsonl:1)" in str(refused.value)
+    assert "--data" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_evalscopes_prompt_is_in_the_fingerprint(tmp_path: Path) -> None:
@@ -154,7 +295,7 @@ def test_evalscopes_prompt_is_in_the_fingerprint(tmp_path: Path) -> None:
 
 
 def test_lmms_evals_suffix_is_in_the_fingerprint(tmp_path: Path) -> None:
-    """The post-prompt is part of the template; where it is not the same for all, that is said instead."""
+    """The post-prompt is part of the template; where it is not the same for all, each is kept."""
     data = write_data(tmp_path / "data", each=2, tasks=["sound_QA"])
     records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
     rows = [lmms_eval(record, "x", after="\nAnswer in English.") for record in records]
@@ -167,14 +308,19 @@ def test_lmms_evals_suffix_is_in_the_fingerprint(tmp_path: Path) -> None:
         ImportSettings(files=[write_lines(tmp_path / name, rows)], data=data, run_dir=tmp_path / "other")
     )
     prompt = manifest_of(other)["fingerprint"]["prompt"]
-    assert (prompt["template"], prompt["varies"]) == (None, ["template"])
+    assert prompt["template"] is None
+    assert prompt["templates"] == [
+        {"template": "{question}\nAnswer in English.", "rows": 1},
+        {"template": "{question}", "rows": 1},
+    ]
 
 
 def test_files_that_lack_what_a_sample_is_need_the_data_set(tmp_path: Path) -> None:
     """Without --data, evalscope's answers cannot be judged, and the message says what to do."""
     path = write_lines(tmp_path / "air_bench_chat_speech_QA.jsonl", [evalscope(metadata(1), "x", sent="q")])
-    with pytest.raises(DatasetError, match=r"nothing can be imported: 1 rows .*--data ROOT"):
+    with pytest.raises(DatasetError, match=r"nothing can be imported: rows .*--data ROOT") as refused:
         import_to(tmp_path, path)
+    assert str(refused.value).count("--data") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -220,7 +366,7 @@ def test_outputs_of_both_orders_make_a_judged_run(tmp_path: Path) -> None:
     judge = manifest_of(imported)["fingerprint"]["judge"]
     assert (judge["name"], judge["protocol"], judge["do_swap"]) == ("gpt-4-0125-preview", "official", True)
     assert judge["prompt_sha256"] == PROMPT_SHA256
-    assert judge["imported"] == {"temperatures": ["2.0"]}
+    assert judge["imported"] == {"temperatures": ["1.0", "2.0"]}
     assert dict(imported.verdicts) == {REFERENCE_FIRST: 10, ANSWER_FIRST: 10}
     assert not imported.findings
     by_path = {outcome.sample.path: outcome for outcome in imported.run.outcomes()}
@@ -235,6 +381,40 @@ def test_outputs_of_both_orders_make_a_judged_run(tmp_path: Path) -> None:
     assert unparseable.kind is FailureKind.UNPARSEABLE
     assert unparseable.replies[0].text == "Both are good."
     check_official(imported, as_scores(tmp_path, rows))
+
+
+@pytest.mark.parametrize(
+    ("temperatures", "protocol"),
+    [
+        ([1.0, 2.0, 1], "official"),
+        ([1.0, 1.0, 1.0], "official"),
+        ([0, 0, 0], None),
+        ([1.0, 2.0, 0.7], None),
+        ([2.0, 2.0, 2.0], None),
+        ([1.0, None, 1.0], None),
+    ],
+)
+def test_official_sampling_is_claimed_only_where_the_files_show_it(
+    tmp_path: Path, temperatures: list[float | None], protocol: str | None
+) -> None:
+    """The official script sends 1.0, and 2.0 on a random half; anything else is no known protocol."""
+    rows = scored_rows({REFERENCE_FIRST: ["8 7"] * 3})[REFERENCE_FIRST]
+    for row, temperature in zip(rows, temperatures, strict=True):
+        row["openai_args"]["temperature"] = temperature
+    imported = import_to(tmp_path, write_lines(tmp_path / "b.jsonl", rows))
+    assert imported.run.summary.protocol == protocol
+    told = manifest_of(imported)["fingerprint"]["judge"]["imported"]["temperatures"]
+    assert told == sorted(map(str, {"not stated" if t is None else t for t in temperatures}))
+
+
+def test_another_prompt_is_no_official_sampling(tmp_path: Path) -> None:
+    """Nor are scores, which show no prompt and no temperature."""
+    rows = scored_rows({REFERENCE_FIRST: ["8 7"] * 3})[REFERENCE_FIRST]
+    rows[1]["openai_args"]["messages"][0]["content"] += " Be brief."
+    assert import_to(tmp_path, write_lines(tmp_path / "b.jsonl", rows)).run.summary.protocol is None
+    path = write_json(tmp_path / "chat_score.json", [{"task_name": "sound_QA", "gpt-score": "8 7"}])
+    other = import_files(ImportSettings(files=[path], run_dir=tmp_path / "other"))
+    assert other.run.summary.protocol is None
 
 
 def test_rows_that_one_order_lacks_do_not_cost_the_others(tmp_path: Path) -> None:
@@ -405,11 +585,39 @@ def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
         import_files(ImportSettings(files=[path], work_dir=work))
     with pytest.raises(ConfigError, match="nothing to import"):
         import_files(ImportSettings(files=[], work_dir=work))
-    work.write_text("a file where the folder should be")
-    good = write_lines(tmp_path / "d.jsonl", [chat_result(metadata(1), "x")])
-    with pytest.raises(RunDirectoryError):
-        import_files(ImportSettings(files=[good], work_dir=work))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "d.jsonl", "outputs"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl"]
+
+
+@pytest.mark.parametrize("place", ["work", "work/deeper"])
+def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, place: str) -> None:
+    """The message is about the place that was given, not the folder beside it, and nothing can be resumed."""
+    (tmp_path / "work").write_text("a file where the folder should be")
+    path = write_lines(tmp_path / "c.jsonl", [chat_result(metadata(1), "x")])
+    with pytest.raises(RunDirectoryError) as refused:
+        import_files(ImportSettings(files=[path], work_dir=tmp_path / place))
+    assert f"{tmp_path / place}/" in str(refused.value)
+    assert "there is a file where its folder should be" in str(refused.value)
+    assert "another place with --work-dir" in str(refused.value)
+    assert "importing" not in str(refused.value)
+    assert "resume" not in str(refused.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "work"]
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    """Where a file cannot be written to its end, the message has the run's place and the reason."""
+    path = write_lines(tmp_path / "c.jsonl", [chat_result(metadata(n), "x" * 5000) for n in range(9)])
+    code = (
+        "import resource, sys; from otoscope.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "import", str(path), "--run-dir", str(tmp_path / "run")],
+        capture_output=True, text=True, env=environment(), check=False,
+    )  # fmt: skip
+    assert done.returncode == RunDirectoryError.exit_code
+    assert f"{tmp_path / 'run'}: cannot be made: the disk is full" in done.stderr
+    assert "resume" not in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["c.jsonl"]
 
 
 def test_new_runs_are_named_by_their_model(tmp_path: Path) -> None:
@@ -422,13 +630,50 @@ def test_new_runs_are_named_by_their_model(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "outputs").iterdir()} == {first.run.path.name, second.run.path.name}
 
 
-def test_a_run_can_be_imported_from_its_own_answers(tmp_path: Path) -> None:
-    """The lines of a run's answers.jsonl, failures among them, are answers like any other."""
+@pytest.mark.parametrize(
+    ("place", "label"),
+    [
+        ("modelA.v1.jsonl", "modelA.v1"),
+        ("modelB/Chat_result_modelx.jsonl", "modelB"),
+        ("modelC", "modelC"),
+    ],
+)
+def test_a_run_of_an_unknown_model_is_labelled_by_its_file(tmp_path: Path, place: str, label: str) -> None:
+    """Runs are told apart by their files, or by folders where all models' files have one name."""
+    path = tmp_path / place
+    rows = [chat_result(metadata(1), "x")]
+    write_lines(path if path.suffix else path / "Chat_result_modelx.jsonl", rows)
+    settings = ImportSettings(files=[path], work_dir=tmp_path / "outputs")
+    imported = import_files(settings)
+    assert (imported.run.summary.label, imported.run.summary.model) == (label, "unknown model")
+    assert manifest_of(imported)["settings"]["label"] == label
+    assert imported.run.path.name.endswith(f"-{label}")
+    assert import_files(replace(settings, label="mine")).run.summary.label == "mine"
+    assert import_files(replace(settings, model="m")).run.summary.label is None
+
+
+def test_what_a_run_holds_can_be_imported_once_it_is_taken_out(tmp_path: Path) -> None:
+    """The lines of a run's samples.jsonl, failures among them, are answers like any other."""
     rows = [chat_result(metadata(n), text) for n, text in enumerate(["one", None])]
     first = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", rows))
-    again = import_files(ImportSettings(files=[first.run.path / "samples.jsonl"], run_dir=tmp_path / "again"))
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes((first.run.path / "samples.jsonl").read_bytes())
+    again = import_files(ImportSettings(files=[path], run_dir=tmp_path / "again"))
     assert [o.answer.text if isinstance(o.answer, Answer) else None for o in again.run.outcomes()] == [
         "one",
         None,
     ]
     assert [o.sample.key for o in again.run.outcomes()] == [o.sample.key for o in first.run.outcomes()]
+
+
+@pytest.mark.parametrize("name", ["", "answers.jsonl", "samples.jsonl", "verdicts.jsonl", "manifest.json"])
+def test_a_run_needs_no_import(tmp_path: Path, name: str) -> None:
+    """A run, and a run's own files, are refused with the run's folder in the command."""
+    run = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", [chat_result(metadata(1), "x")])).run.path
+    with pytest.raises(DatasetError) as refused:
+        import_files(ImportSettings(files=[run / name], work_dir=tmp_path / "outputs"))
+    what = f"is a run's own {name}" if name else "is a run"
+    assert f"{what}, which needs no import" in str(refused.value)
+    assert str(refused.value).endswith(f"otoscope judge {run}")
+    assert "--data" not in str(refused.value)
+    assert not (tmp_path / "outputs").exists()

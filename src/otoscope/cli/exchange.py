@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from otoscope.exchange import Findings
 
 FORMATS = ("auto", "chat-result", "batch-output", "chat-score", "evalscope", "lmms-eval", "answers")
-_SHOWN = 5
-"""How many of the places where something was found are named."""
 
 
 def add(commands: Any) -> None:
@@ -29,7 +27,9 @@ def add(commands: Any) -> None:
         "*_samples_*.jsonl, or lines with key and answer), which 'otoscope judge' then judges, or of "
         "verdicts (batch_run_output.jsonl, chat_score.json and chat_score_cir.json), or of both.",
     )
-    importing.add_argument("files", nargs="*", type=Path, metavar="FILE", help="or evalscope's folder")
+    importing.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="or the folder of an export or of evalscope"
+    )
     importing.add_argument(
         "--reference-first",
         action="append",
@@ -47,7 +47,11 @@ def add(commands: Any) -> None:
         help="verdicts for which the judge read the model's answer first",
     )
     importing.add_argument(
-        "--format", choices=FORMATS, default="auto", help="of all files (default auto: what each looks like)"
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        metavar="FORMAT",
+        help=f"of all files: {', '.join(FORMATS[1:])} (default auto: what each looks like)",
     )
     importing.add_argument(
         "--data",
@@ -59,10 +63,20 @@ def add(commands: Any) -> None:
     importing.add_argument("--model", metavar="NAME", help="which model answered")
     importing.add_argument("--judge-model", metavar="NAME", help="which judge the verdicts are from")
     importing.add_argument(
+        "--answer-filter",
+        metavar="RULE",
+        help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged, where the "
+        "files hold no verdicts; else answers stay as they were judged",
+    )
+    importing.add_argument(
         "--work-dir", type=Path, default=Path("outputs"), metavar="DIR", help="default outputs"
     )
     importing.add_argument("--run-dir", type=Path, metavar="DIR", help="make the run here")
-    importing.add_argument("--label", metavar="TEXT", help="the run's name in tables")
+    importing.add_argument(
+        "--label",
+        metavar="TEXT",
+        help="the run's name in tables (default: where no file names the model, the file's or folder's)",
+    )
     importing.add_argument("--tag", action="append", metavar="K=V", help="may be repeated")
     importing.set_defaults(carry_out=run_import)
 
@@ -104,12 +118,13 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
             judge_model=args.judge_model,
             label=args.label,
             tags=_tags(args.tag or ()),
+            answer_filter=args.answer_filter,
         )
     )
     _tell(imported.findings)
     print(f"run: {imported.run.path}")
     if imported.answers or imported.failed:
-        print(f"answers: {imported.answers}, and {imported.failed} samples that failed")
+        print(f"answers: {imported.answers}; samples that failed: {imported.failed}")
     run = str(imported.run.path)
     if not imported.verdicts:
         print(f"Judge them with:\n  {shlex.join(['otoscope', 'judge', run])}")
@@ -170,10 +185,5 @@ def _tags(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _tell(findings: Findings) -> None:
-    for what, places in findings.items():
-        complain(f"otoscope: {len(places)} {what}: {_some(places)}")
-
-
-def _some(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return ", ".join(places[:_SHOWN]) + more
+    for line in findings.told():
+        complain(f"otoscope: {line}")

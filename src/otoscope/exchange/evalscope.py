@@ -15,7 +15,7 @@ from typing import Any
 from otoscope.benchmark import BENCHMARK, TASKS
 from otoscope.exchange.reading import Records
 from otoscope.exchange.rows import AnswerRow, Asked, text_or_none, token_counts, told
-from otoscope.records import Json, Reply
+from otoscope.records import Failure, FailureKind, Json, Reply
 
 _STOP_REASONS = {"max_tokens": "length", "unknown": None}
 _TASK_OF_FILE = re.compile(rf"{BENCHMARK}_({'|'.join(TASKS)})\.jsonl")
@@ -26,7 +26,7 @@ def evalscope_rows(records: Records) -> Iterator[AnswerRow]:
     named = _TASK_OF_FILE.fullmatch(records.path.name)
     for number, record in records.objects:
         if "model_output" not in record:
-            records.findings.add("rows without model_output", f"{records.name}:{number}")
+            records.findings.leave_out("rows without model_output", f"{records.name}:{number}")
             continue
         fields = told(_object(record.get("metadata")))
         if fields["task"] is None and named is not None:
@@ -36,15 +36,13 @@ def evalscope_rows(records: Records) -> Iterator[AnswerRow]:
         usage = _object(output.get("usage"))
         model = text_or_none(record.get("model")) or text_or_none(output.get("model"))
         seconds = output.get("time")
-        missing = ""
-        if text is None:
-            missing = text_or_none(output.get("error")) or "evalscope stored no answer"
+        error = text_or_none(output.get("error")) or "evalscope stored no answer"
         yield AnswerRow(
             file=records.name,
             number=number,
             **fields,
             text=text,
-            missing=missing,
+            failure=Failure(FailureKind.NO_ANSWER, error),
             model=model or None,
             asked=_asked(record.get("messages")),
             reply=None

@@ -10,7 +10,13 @@ from otoscope.errors import ConfigError, DatasetError
 from otoscope.exchange.answers import ANSWER_FIELDS, answer_rows
 from otoscope.exchange.evalscope import evalscope_rows
 from otoscope.exchange.lmms_eval import lmms_eval_rows
-from otoscope.exchange.official import batch_output_rows, chat_score_rows
+from otoscope.exchange.official import (
+    BATCH_OUTPUT,
+    CHAT_RESULT,
+    CHAT_SCORE,
+    batch_output_rows,
+    chat_score_rows,
+)
 from otoscope.exchange.reading import Records, read_records
 from otoscope.exchange.rows import AnswerRow, ForeignFile, VerdictRow
 from otoscope.records import Json, Order
@@ -33,21 +39,34 @@ _OTHER_FILES = (
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the file itself, or the files in a folder that evalscope or lmms-eval wrote.
+    """Return the file itself, or the files in a folder that an export, evalscope or lmms-eval wrote.
 
-    Raises ``DatasetError`` when there are none, or those of several models.
+    Where both orders have a file of outputs, its scores say nothing more and are not read. Raises
+    ``DatasetError`` when there are none, or those of several models.
     """
     if not path.is_dir():
         return [path]
+    if official := _official_files(path):
+        return official
     found = sorted({file for pattern in _FOLDER_PATTERNS for file in path.rglob(pattern) if file.is_file()})
     if not found:
-        raise DatasetError(f"{path}: holds no {' and no '.join(_FOLDER_PATTERNS)}. Give the files themselves")
+        names = (CHAT_RESULT, *_FOLDER_PATTERNS)
+        raise DatasetError(f"{path}: holds no {' and no '.join(names)}. Give the files themselves")
     folders = sorted({str(file.parent) for file in found})
     if len(folders) > 1:
         raise DatasetError(
             f"{path}: holds the answers of several models or runs: {', '.join(folders)}. Give one of them"
         )
     return found
+
+
+def _official_files(folder: Path) -> list[Path]:
+    outputs = [folder / name for name in BATCH_OUTPUT.values()]
+    files = [folder / CHAT_RESULT, *outputs]
+    # One file of outputs may be either order's, whatever its name: the official script calls both alike.
+    if not all(file.is_file() for file in outputs):
+        files += [folder / name for name in CHAT_SCORE.values()]
+    return [file for file in files if file.is_file()]
 
 
 def read_file(

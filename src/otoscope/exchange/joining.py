@@ -29,7 +29,10 @@ class Joined:
     """Rows by the sample that they are about."""
 
     samples: list[Sample]
-    """In the data set's order, or else in that of the rows; also those that no row is about."""
+    """In the data set's order, or else in that of the rows.
+
+    With the data set also those that no row is about, of the tasks that any row is about.
+    """
     answers: dict[str, list[AnswerRow]] = field(default_factory=dict)
     """By the sample's key."""
     verdicts: dict[tuple[str, Order], list[VerdictRow]] = field(default_factory=dict)
@@ -47,10 +50,10 @@ def join(rows: Sequence[AnswerRow | VerdictRow], samples: Sequence[Sample] | Non
     for row in rows:
         if row.task is not None and row.task not in TASKS:
             hint = did_you_mean(row.task, TASKS)
-            findings.add(f"rows of a task that there is not ({row.task!r:.60}{hint})", row.place)
+            findings.leave_out(f"rows of a task that there is not ({row.task!r:.60}{hint})", row.place)
         elif isinstance(row, VerdictRow) and row.order is None:
-            findings.add(
-                "verdicts whose order cannot be known: give --reference-first or --answer-first", row.place
+            findings.leave_out(
+                "verdicts whose order is not known without --reference-first or --answer-first", row.place
             )
         else:
             known.append(row)
@@ -63,23 +66,34 @@ def join(rows: Sequence[AnswerRow | VerdictRow], samples: Sequence[Sample] | Non
             if isinstance(found, Sample):
                 joined.answers.setdefault(found.key, []).append(row)
             else:
-                findings.add(_lacking(row) if samples is None else found, row.place)
+                findings.leave_out(_lacking(row) if samples is None else found, row.place)
         elif isinstance(found, Sample) and row.order is not None:
             joined.verdicts.setdefault((found.key, row.order), []).append(row)
         else:
             joined.unjoined.append(row)
+    used = {*joined.answers, *(key for key, _ in joined.verdicts)}
     if samples is None:
-        used = {*joined.answers, *(key for key, _ in joined.verdicts)}
         joined.samples = [sample for sample in joined.samples if sample.key in used]
         joined.incomplete &= used
+    else:
+        tasks = {sample.task for sample in samples if sample.key in used}.union(*map(_tasks_named, known))
+        joined.samples = [sample for sample in samples if sample.task in tasks]
     return joined
+
+
+def _tasks_named(row: Row) -> Iterable[str]:
+    """Return the tasks that a row names; a row that does not say its task may be about no sample at all."""
+    if row.task is not None:
+        return (row.task,)
+    category = row.category if isinstance(row, AnswerRow) else None
+    return () if category is None else TASK_GROUPS[category]
 
 
 def _lacking(row: Row) -> str:
     """Return what a row lacks to tell a sample by itself; what cannot be told apart lacks its ``uniq_id``."""
     fields = {"task_name": row.task, "dataset_name": row.dataset, "path": row.path, "question": row.question}
     lacking = [name for name, value in fields.items() if value is None] or ["uniq_id"]
-    return f"rows without {', '.join(lacking)}: give --data ROOT"
+    return f"rows without {', '.join(lacking)}, which need --data ROOT"
 
 
 class _Catalogue:

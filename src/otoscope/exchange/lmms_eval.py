@@ -14,7 +14,7 @@ from typing import Any
 
 from otoscope.exchange.reading import Records
 from otoscope.exchange.rows import AnswerRow, Asked, text_or_none, told
-from otoscope.records import Reply
+from otoscope.records import Failure, FailureKind, Reply
 
 _CATEGORY_OF_FILE = re.compile(r"samples_air_bench_chat_(speech|sound|music|mixed)(?:[._]|$)")
 
@@ -25,7 +25,8 @@ def lmms_eval_rows(records: Records) -> Iterator[AnswerRow]:
     category = named[1].replace("mixed", "mixed_audio") if named else None
     for number, record in records.objects:
         if "filtered_resps" not in record and "resps" not in record:
-            records.findings.add("rows without filtered_resps and resps", f"{records.name}:{number}")
+            what = "rows without filtered_resps and resps"
+            records.findings.leave_out(what, f"{records.name}:{number}")
             continue
         doc = record.get("doc")
         fields = told(doc if isinstance(doc, dict) else {})
@@ -40,7 +41,7 @@ def lmms_eval_rows(records: Records) -> Iterator[AnswerRow]:
             **fields,
             text=text,
             raw_text=raw if raw != text else None,
-            missing="" if text is not None else "lmms-eval stored no answer",
+            failure=Failure(FailureKind.NO_ANSWER, "lmms-eval stored no answer"),
             asked=Asked(sent) if sent else None,
             category=category,
             reply=None if text is None else Reply(text=text if raw is None else raw),

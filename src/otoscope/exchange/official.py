@@ -7,9 +7,11 @@ answer is) have the reply under ``gpt-score``: all that the official scorer read
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from otoscope.errors import ConfigError
@@ -22,6 +24,7 @@ BATCH_OUTPUT: Mapping[Order, str] = {
     Order.REFERENCE_FIRST: "batch_run_output.jsonl",
     Order.ANSWER_FIRST: "batch_run_output_cir.jsonl",
 }
+"""The official script calls both the first: the second is the name that an export gives."""
 CHAT_SCORE: Mapping[Order, str] = {
     Order.REFERENCE_FIRST: "chat_score.json",
     Order.ANSWER_FIRST: "chat_score_cir.json",
@@ -40,9 +43,17 @@ def batch_output_rows(records: Records, stated: Order | None) -> Iterator[Verdic
     """Yield a row for each reply. ``stated`` is the order that the user says the file holds.
 
     The order is read from each prompt, where the reference answer stands in one place and the model's in the
-    other. Raises ``ConfigError`` when a prompt gainsays ``stated``.
+    other; where a prompt does not show it, it is ``stated`` or what the file's name stands for. Raises
+    ``ConfigError`` when a prompt gainsays these.
     """
-    yield from _ordered(records, list(_rows(records, "gen")), stated)
+    yield from _ordered(records, list(_rows(records, "gen")), stated or _output_named(records.path))
+
+
+def _output_named(path: Path) -> Order | None:
+    """Return the order that a file of outputs has by its name, which says it only where both lie together."""
+    order = next((order for order, name in BATCH_OUTPUT.items() if name == path.name), None)
+    together = all(path.with_name(name).is_file() for name in BATCH_OUTPUT.values())
+    return order if order is Order.ANSWER_FIRST or together else None
 
 
 def chat_score_rows(records: Records, stated: Order | None) -> Iterator[VerdictRow]:
@@ -81,11 +92,11 @@ def _rows(records: Records, reply_field: str) -> Iterator[VerdictRow]:
         place = f"{records.name}:{number}"
         text = record.get(reply_field)
         if not isinstance(text, str):
-            what = "without" if text is None else "where it is no text:"
-            records.findings.add(f"rows {what} {reply_field}", place)
+            what = f"rows without {reply_field}" if text is None else f"rows whose {reply_field} is no text"
+            records.findings.leave_out(what, place)
             continue
         if not isinstance(record.get("task_name"), str):
-            records.findings.add("rows without task_name", place)
+            records.findings.leave_out("rows without task_name", place)
             continue
         answer = next((record[name] for name in _ANSWER_FIELDS if name in record), None)
         answer = text_or_none(answer)
@@ -108,10 +119,16 @@ def _rows(records: Records, reply_field: str) -> Iterator[VerdictRow]:
                 parameters={
                     name: arguments[name]
                     for name in ("temperature", "max_tokens")
-                    if isinstance(arguments.get(name), (int, float))
+                    if _is_number(arguments.get(name))
                 },
             ),
         )
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _prompt(arguments: Json) -> str | None:
@@ -136,8 +153,11 @@ def _order(prompt: str | None, reference: str | None, answer: str | None) -> Ord
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def chat_result_record(sample: Sample, answer: str) -> Json:
-    """Return a line of ``Chat_result_modelx.jsonl``, in the official order of fields."""
+def chat_result_record(sample: Sample, answer: str | None) -> Json:
+    """Return a line of ``Chat_result_modelx.jsonl``, in the official order of fields.
+
+    ``None`` is an answer that failed: the official script leaves out a null response.
+    """
     return {
         "meta_info": sample.description,
         "question": sample.question,

@@ -19,6 +19,7 @@ _DECODER = json.JSONDecoder(parse_constant=lambda _name: None)
 _OTHER_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BETWEEN = " \t\r\n,"
 _NO_JSON = object()
+_NOT_UTF_8 = "lines that are not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def read_records(path: Path, name: str | None = None) -> Records:
     """Read JSON Lines, a JSON list of objects, or one object.
 
     A byte order mark, CRLF and blank lines do no harm. What is no JSON object is found, not fatal: torn or
-    foreign lines, bytes that are not UTF-8, a list that is cut off (what stands before the cut is read).
+    foreign lines, lines that are not UTF-8, a list that is cut off (what stands before the cut is read).
     Raises ``DatasetError`` when the file cannot be read, is empty, or holds no object at all.
     """
     try:
@@ -55,8 +56,10 @@ def read_records(path: Path, name: str | None = None) -> Records:
         if isinstance(value, dict):
             records.objects.append((number, value))
         else:
-            records.findings.add("rows that are no JSON object", _place(records, number))
+            records.findings.leave_out("rows that are no JSON object", _place(records, number))
     if not records.objects:
+        if _NOT_UTF_8 in records.findings:
+            raise _not_utf_8(path)
         raise DatasetError(
             f"{path}: holds no JSON object; it begins with {content.lstrip()[:40]!r}. "
             "Give the JSON or JSON Lines file that the tool wrote"
@@ -67,21 +70,30 @@ def read_records(path: Path, name: str | None = None) -> Records:
 def _lines(content: bytes, records: Records) -> Iterator[tuple[int, Any]]:
     # Only at "\n": texts may hold the other characters that Python counts as line ends.
     lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
-    values: list[tuple[int, Any]] = []
-    for number, line in lines:
-        value = _decoded(line)
-        if value is not _NO_JSON:
-            values.append((number, value))
-        elif number == lines[-1][0] and not content.endswith(b"\n"):
-            records.findings.add("last lines that are cut off", _place(records, number))
-        else:
-            records.findings.add("lines that are not JSON", _place(records, number))
-    if not any(isinstance(value, dict) for _, value in values):
+    values = [(number, line, _decoded(line)) for number, line in lines]
+    if not any(isinstance(value, dict) for *_, value in values):
         whole = _decoded(content)  # one object, laid out over several lines
         if whole is not _NO_JSON:
-            records.findings.clear()
-            values = [(1, whole)]
-    yield from values
+            yield 1, whole
+            return
+    for number, line, value in values:
+        if value is not _NO_JSON:
+            yield number, value
+        elif _is_not_utf_8(line):
+            records.findings.leave_out(_NOT_UTF_8, _place(records, number))
+        elif number == values[-1][0] and not content.endswith(b"\n"):
+            records.findings.leave_out("last lines that are cut off", _place(records, number))
+        else:
+            records.findings.leave_out("lines that are not JSON", _place(records, number))
+
+
+def _is_not_utf_8(line: bytes) -> bool:
+    """Whether a line is written in another encoding; one that ends within a character is torn."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.reason != "unexpected end of data"
+    return False
 
 
 def _decoded(data: bytes) -> Any:
@@ -94,7 +106,7 @@ def _decoded(data: bytes) -> Any:
 def _listed(content: bytes, records: Records) -> Iterator[tuple[int, Any]]:
     text = content.decode("utf-8", "replace")
     if "\ufffd" in text and "\ufffd".encode() not in content:
-        raise DatasetError(f"{records.path}: is not UTF-8. Save it as UTF-8")
+        raise _not_utf_8(records.path)
     position, number = text.index("[") + 1, 0
     while True:
         while position < len(text) and text[position] in _BETWEEN:
@@ -105,9 +117,15 @@ def _listed(content: bytes, records: Records) -> Iterator[tuple[int, Any]]:
         try:
             value, position = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
-            records.findings.add("lists that are cut off or damaged from there on", _place(records, number))
+            records.findings.leave_out(
+                "lists that are cut off or damaged from there on", _place(records, number)
+            )
             return
         yield number, value
+
+
+def _not_utf_8(path: Path) -> DatasetError:
+    return DatasetError(f"{path}: is not UTF-8. Save it as UTF-8")
 
 
 def _place(records: Records, number: int) -> str:

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from otoscope.benchmark import TASKS
-from otoscope.records import Json, Order, Reply
+from otoscope.records import Failure, FailureKind, Json, Order, Reply
+
+NULL_ANSWER = Failure(FailureKind.NO_ANSWER, "null in the file")
+
+_NAMED = 5
+"""How many of the places where something was found are named."""
 
 
 class Findings(dict[str, list[str]]):
-    """What is to be told of rows: what it is -> the places where it is so, each ``FILE:NUMBER``."""
+    """What is to be told of rows: what it is -> the places where it is so, each ``FILE:NUMBER``.
+
+    What it is reads well before any number: "rows that are about no sample".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[str] = set()
+        """What is so at places of which nothing enters any number."""
 
     def add(self, what: str, *places: str) -> None:
         """Note that ``what`` is so at these places."""
         self.setdefault(what, []).extend(places)
+
+    def leave_out(self, what: str, *places: str) -> None:
+        """Note that ``what`` is so at these places, and that what stands there enters no number."""
+        self.add(what, *places)
+        self.lost.add(what)
 
     def include(self, others: Iterable[Findings]) -> None:
         """Take over what others found."""
         for other in others:
             for what, places in other.items():
                 self.add(what, *places)
+            self.lost |= other.lost
+
+    @property
+    def left_out(self) -> int:
+        """Number of places of which nothing enters any number."""
+        return sum(len(self[what]) for what in self.lost)
+
+    def told(self) -> Iterator[str]:
+        """Yield each finding as people are told of it: what, how often, and where first."""
+        for what, places in self.items():
+            more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+            yield f"{what}: {len(places)} ({', '.join(places[:_NAMED])}{more})"
+
+    def to_json(self) -> Json:
+        """Return how often each is so, and the first places."""
+        return {what: {"count": len(places), "places": places[:_NAMED]} for what, places in self.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +107,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRow(Row):
-    """A model's answer; ``text`` is ``None`` where there is none, and ``missing`` says why."""
+    """A model's answer; ``text`` is ``None`` where there is none, and ``failure`` says why."""
 
     text: str | None
     raw_text: str | None = None
     """Before the tool's own filter, where that changed it."""
-    missing: str = ""
+    failure: Failure = NULL_ANSWER
     reply: Reply | None = None
     model: str | None = None
     asked: Asked | None = None

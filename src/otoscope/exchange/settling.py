@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from otoscope.exchange.joining import UNJOINED, Joined
@@ -46,7 +47,7 @@ def settle(joined: Joined) -> Settled:
     if joined.unjoined and not joined.verdicts:
         return _unjoined(joined, answers)
     for row in joined.unjoined:
-        joined.findings.add("verdicts that are about no sample for certain: left out", row.place)
+        joined.findings.leave_out("verdicts that are about no sample for certain", row.place)
     _settle_verdicts(joined, settled)
     _fail_the_lacking(joined, settled)
     return settled
@@ -65,7 +66,7 @@ def _answer(sample: Sample, joined: Joined) -> Answer | Failure | None:
         joined.findings.add("rows that repeat an answer", *(row.place for row in rows[1:]))
     if len(told) > 1:
         places = [row.place for row in (*rows, *judged)]
-        joined.findings.add("answers that contradict each other: those samples failed", *places)
+        joined.findings.add("rows with different answers to one sample, whose samples failed", *places)
         return Failure(
             FailureKind.BAD_REPLY,
             f"{len(told)} different answers in {', '.join(places[:5])}: "
@@ -85,19 +86,21 @@ def _answer(sample: Sample, joined: Joined) -> Answer | Failure | None:
             replies=(row.reply,),
         )
     if rows:
-        joined.findings.add(
-            "rows without an answer (null): those samples failed", *(row.place for row in rows)
-        )
-        return Failure(FailureKind.NO_ANSWER, rows[-1].missing)
+        for row in rows:
+            lacking = row.failure.kind is FailureKind.NO_ANSWER
+            what = "rows without an answer" if lacking else "rows whose answer is no text"
+            joined.findings.add(f"{what}, whose samples failed", row.place)
+        return rows[-1].failure
     return Answer(raw_text="", text="") if judged else None
 
 
 def _complete(joined: Joined, answers: Answers) -> list[Sample]:
     """Return the samples that a judge could be shown; the answers of the others are taken out."""
-    for key in joined.incomplete:
+    for key in sorted(joined.incomplete):
         places = (row.place for row in joined.answers.get(key, []))
-        joined.findings.add(
-            "rows without question, answer_gt or meta_info, which the judge needs: give --data ROOT", *places
+        joined.findings.leave_out(
+            "rows without question, answer_gt or meta_info, which the judge needs and --data ROOT gives",
+            *places,
         )
         answers.pop(key, None)
     return [sample for sample in joined.samples if sample.key not in joined.incomplete]
@@ -115,14 +118,20 @@ def _settle_verdicts(joined: Joined, settled: Settled) -> None:
             replies.pop("error", None)
         places = [row.place for row in rows]
         if len(replies) == 1:
-            if len(rows) > 1:
-                joined.findings.add("rows that repeat a verdict", *places[1:])
+            if repeated := _repeated(rows):
+                joined.findings.add("rows that repeat a verdict", *repeated)
             settled.verdicts.append((samples[key], order, next(iter(replies.values()))))
             continue
-        joined.findings.add("verdicts that contradict each other: those samples failed", *places)
+        joined.findings.add("rows with different verdicts on one answer, whose samples failed", *places)
         said = ", ".join(_short(text or "") for text in replies)
         message = f"{len(replies)} different verdicts in {', '.join(places[:5])}: {said}"
         settled.failures.append((samples[key], order, Failure(FailureKind.BAD_REPLY, message)))
+
+
+def _repeated(rows: Sequence[Row]) -> list[str]:
+    """Return the places of rows that a file has more than once; outputs and scores hold the same verdicts."""
+    first: dict[str, Row] = {}
+    return [row.place for row in rows if first.setdefault(row.file, row) is not row]
 
 
 def _fail_the_lacking(joined: Joined, settled: Settled) -> None:
@@ -132,7 +141,7 @@ def _fail_the_lacking(joined: Joined, settled: Settled) -> None:
             judged = (sample.key, order) in joined.verdicts
             if judged or not isinstance(settled.answers.get(sample.key), Answer):
                 continue
-            what = f"answers without a verdict in the order {order.value}: those samples failed"
+            what = f"answers without a verdict in the order {order.value}, whose samples failed"
             joined.findings.add(what, sample.key)
             failure = Failure(FailureKind.NO_ANSWER, "the imported files have no verdict in this order")
             settled.failures.append((sample, order, failure))
@@ -141,10 +150,8 @@ def _fail_the_lacking(joined: Joined, settled: Settled) -> None:
 def _unjoined(joined: Joined, answers: Answers) -> Settled:
     """Give each verdict a sample of its own, which has that one order alone."""
     if answers:
-        what = (
-            "answers left out, since no verdict could be joined: import them without verdicts to judge them"
-        )
-        joined.findings.add(what, *answers)
+        what = "answers to which no verdict could be joined: import them without verdicts to judge them"
+        joined.findings.leave_out(what, *answers)
     settled = Settled([])
     numbers: Counter[Order] = Counter()
     for row in joined.unjoined:

@@ -24,11 +24,14 @@ SAMPLES, SUMMARY = "samples.jsonl", "summary.json"
 def read_manifest(path: Path) -> Json:
     """Read a manifest. Raises ``RunDirectoryError`` when it is none, or of a newer format."""
     try:
-        manifest = parse_line(path.read_bytes())
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise RunDirectoryError(
-            f"{path}: cannot be read: {error}. Without it the run cannot be used; restore it from a copy"
-        ) from None
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from None
+    try:
+        manifest = parse_line(content)
+    except (ValueError, TypeError, RecursionError):
+        what = "it holds no JSON object, or not all of one" if content.strip() else "it is empty"
+        raise _unreadable(path, what) from None
     version, run_id = manifest.get("format"), manifest.get("run_id")
     if type(version) is not int or not isinstance(run_id, str):
         raise RunDirectoryError(
@@ -42,6 +45,12 @@ def read_manifest(path: Path) -> Json:
             "or a newer one"
         )
     return manifest
+
+
+def _unreadable(path: Path, why: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{path}: cannot be read: {why}. Without it the run cannot be used; restore it from a copy"
+    )
 
 
 def pretty_json(value: Any) -> bytes:
