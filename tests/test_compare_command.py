@@ -182,9 +182,10 @@ def test_p_is_never_printed_as_0(tmp_path: Path) -> None:
     assert row(rendered([runs[0], runs[0]]), "Speech")[3:5] == ["identical", "1"]
 
 
+@pytest.mark.parametrize("width", [80, 60, 40])
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_every_line_fits_80_columns(tmp_path: Path, count: int) -> None:
-    """Tables and notes of two to five runs stay within 80 columns, with a perfect score and a failure too."""
+def test_every_line_fits_the_terminal(tmp_path: Path, count: int, width: int) -> None:
+    """Tables and notes of two to five runs stay within its columns, with perfect scores and failures too."""
     scores: list[list[float | None]] = [
         [10, 10, 10, None],
         [0, 0, 3, 0],
@@ -194,12 +195,22 @@ def test_every_line_fits_80_columns(tmp_path: Path, count: int) -> None:
     ]
     runs = [write_run(tmp_path / f"run{n}", own, model=f"m{n}") for n, own in enumerate(scores[:count])]
     for baseline in (0, 1):
-        report = rendered(runs, baseline=baseline)
-        assert max(map(len, report.splitlines())) <= 80
+        report = rendered(runs, baseline=baseline, width=width)
+        assert max(map(len, report.splitlines())) <= width
         assert "-10.00" in report or "+10.00" in report
-        assert "left out: 8 failed in A" in report
+        assert "left out: 8 failed in A" in " ".join(report.split())
         assert report.count(" against ") == count - 1
         assert f"over {5 * (count - 1)} tests" in " ".join(report.split())
+
+
+def test_a_narrow_terminal_gets_the_same_numbers_in_tables_below_each_other(tmp_path: Path) -> None:
+    """What a table of 60 columns has no space for stands in a second one: no number is left out."""
+    runs = [write_run(tmp_path / "a", LOW), write_run(tmp_path / "b", HIGH, model="other")]
+    wide, narrow = (rendered(runs, width=width).splitlines() for width in (80, 60))
+    for name in ("Sound ", "Average "):
+        (line,) = (line for line in wide if line.startswith(name))
+        first, second = (line.removeprefix(name).split() for line in narrow if line.startswith(name))
+        assert [*first, *second] == line.split()[1:]
 
 
 def test_a_judge_comparison_shows_both_scores(tmp_path: Path) -> None:
@@ -217,6 +228,17 @@ def test_a_judge_comparison_shows_both_scores(tmp_path: Path) -> None:
     assert row(references, "Average") == ["8.00", "8.00", "0.00", "identical"]
     assert max(map(len, report.splitlines())) <= 80
     assert "identical on every" not in report
+
+
+def test_judges_that_differ_in_more_than_a_line_tells_are_not_called_alike(tmp_path: Path) -> None:
+    """One name, protocol and both orders, but another parser: each run has its own line, and no 'All'."""
+    runs = [
+        write_run(tmp_path / name, LOW, text="Mom", judge={"parser_version": version})
+        for name, version in (("a", 1), ("b", 2))
+    ]
+    report = rendered(runs)
+    assert "All judged" not in report
+    assert report.count("judged by gpt-4 in both orders, default protocol") == 2
 
 
 def test_missing_categories_are_not_shown_and_the_average_is_not_available(tmp_path: Path) -> None:

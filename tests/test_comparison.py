@@ -223,6 +223,43 @@ def test_another_data_set_warns_with_the_number_of_differing_records() -> None:
     assert "dataset" not in warned(compare([first, first]))
 
 
+@pytest.mark.parametrize(("failed", "told"), [(1, None), (2, "98.9 % of A's 199, 98.5 % of B's 200")])
+def test_little_in_common_is_warned_of_with_its_numbers(failed: int, told: str | None) -> None:
+    """Under 99 % of any run's samples in common is said, for each such run; 99 % and more is not."""
+    scores: list[float] = [5, 6] * 100
+    second = scored(scores, text="Dad")
+    second[:failed] = [an_outcome(number, TIMEOUT) for number in range(failed)]
+    first = scored(scores[: 200 - failed + 1])
+    warning = warned(compare([a_run(first), a_run(second)])).get("in_common")
+    assert warning == (told and f"only 197 samples are in common: {told}")
+
+
+def test_other_shares_than_the_full_sets_are_warned_of_with_the_full_sets_difference() -> None:
+    """Two samples of 400 and one of 100 weigh 2:1, not 4:1: the difference with 4:1 stands beside."""
+    sizes = {"sound_QA": [1.0, 3.0], "sound_generation_QA": [7.0]}
+    first = {task: [0.0] * len(leads) for task, leads in sizes.items()}
+    comparison = compare([a_run(of_all_tasks(first, "Mom")), a_run(of_all_tasks(sizes, "Dad"))])
+    score = cell(comparison, "sound").gpt_score
+    assert score is not None
+    assert score.value == pytest.approx(11 / 3)
+    assert score.value_full_weights == pytest.approx(3)
+    assert warned(comparison)["partial"].endswith("(Sound); with those, Sound is B-A +3.00 (here +3.67)")
+    everything = cell(comparison, "all_samples").gpt_score
+    assert everything is not None
+    assert everything.value_full_weights is None, "most tasks are missing"
+
+
+def test_the_full_sets_shares_are_not_warned_of() -> None:
+    """A hundredth of each task, or half of a task that is a category by itself, has the full set's shares."""
+    hundredth = {name: [5.0 + n % 2 for n in range(task.samples // 100)] for name, task in TASKS.items()}
+    for scores in (hundredth, {"speech_and_sound_QA": [5.0, 6.0]}):
+        comparison = compare([a_run(of_all_tasks(scores, text)) for text in ("Mom", "Dad")])
+        assert "partial" not in warned(comparison)
+    one_less = {**hundredth, "music_QA": hundredth["music_QA"][1:]}
+    comparison = compare([a_run(of_all_tasks(one_less, text)) for text in ("Mom", "Dad")])
+    assert "(Music, Average, All samples)" in warned(comparison)["partial"]
+
+
 # --- judged alike -----------------------------------------------------------------------------------------
 
 
@@ -232,7 +269,6 @@ def test_another_data_set_warns_with_the_number_of_differing_records() -> None:
         ({"name": "gpt-4o"}, "judge.name: 'gpt-4-0125-preview' in A, 'gpt-4o' in B"),
         ({"revision": "r2"}, "judge.revision: None in A, 'r2' in B"),
         ({"protocol": "official"}, "judge.protocol: 'default' in A, 'official' in B"),
-        ({"parameters": {"temperature": 1}}, "judge.parameters: {'temperature': 0, 'max_tokens': 1024} in A"),
         ({"parser_version": 2}, "judge.parser_version: 1 in A, 2 in B"),
         ({"do_swap": False}, "judge.do_swap: True in A, False in B"),
         ({"prompt_sha256": "other"}, "judge.prompt_sha256: 'cd66' in A, 'other' in B"),
@@ -270,10 +306,27 @@ def test_what_the_judges_server_returned_and_was_sent_counts() -> None:
     base = replied("Mom", "gpt-4-0125", temperature=0, max_tokens=1024)
     with pytest.raises(ConfigError, match=r"as returned: 'gpt-4-0125' in A, 'gpt-4-0613' in B"):
         compare([base, replied("Dad", "gpt-4-0613", temperature=0)])
-    with pytest.raises(ConfigError, match="as sent"):
+    with pytest.raises(ConfigError, match=r"judge.parameters: {'temperature': 0} in A, {'top_p': 1} in B"):
         compare([base, replied("Dad", "gpt-4-0125", top_p=1)])
-    assert compare([base, replied("Dad", "gpt-4-0125", temperature=0, max_tokens=8192)]).models
+    assert compare([base, replied("Dad", "gpt-4-0125", temperature=0.0, max_tokens=8192)]).models
     assert compare([base, replied("Dad", None)]).models, "an import knows neither: nothing differs"
+
+
+def test_what_was_requested_counts_where_no_reply_tells_what_was_sent() -> None:
+    """A judge asked for at another temperature is refused; another token limit is no other sampling."""
+    runs = {
+        name: a_run(
+            scored([5, 6], text=name, reply=Reply(text="", model="j")), judge={"parameters": parameters}
+        )
+        for name, parameters in {
+            "Mom": {"temperature": 0, "max_tokens": 1024},
+            "Dad": {"temperature": 0.7, "max_tokens": 1024},
+            "Me": {"temperature": 0, "max_completion_tokens": 8192},
+        }.items()
+    }
+    with pytest.raises(ConfigError, match=r"judge.parameters: {'temperature': 0} in A, {'temperature': 0.7}"):
+        compare([runs["Mom"], runs["Dad"]])
+    assert compare([runs["Mom"], runs["Me"]]).models
 
 
 def test_scores_from_probabilities_are_another_scoring() -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 from rich.console import Console
 
 from otoscope.benchmark import PAPER_JUDGE, TASKS
+from otoscope.comparison import Comparison, JudgedRun, compare
 from otoscope.errors import ConfigError, RunDirectoryError
-from otoscope.leaderboard import Group, Judge, Leaderboard, Row, leaderboard
+from otoscope.judge import PROMPT_SHA256
+from otoscope.leaderboard import Group, Leaderboard, Row, leaderboard
+from otoscope.parsing import PARSER_VERSION
 from otoscope.records import (
     Answer,
     AudioClip,
@@ -30,11 +34,16 @@ from otoscope.records import (
     text_digest,
 )
 from otoscope.reports.leaderboard import render, to_csv, to_json, to_markdown
-from otoscope.runs import load_run
+from otoscope.runs import judged_orders, load_run
 from otoscope.store import MANIFEST, SUMMARY, VERDICTS, RunStore, sample_to_line
 from tests.scripted_server import ScriptedServer
 from tests.support import DEMO, flags, lines, otoscope
 
+JUDGE: Json = {
+    "revision": None, "api_url": "http://judge/v1", "parameters": {"temperature": 0, "max_tokens": 1024},
+    "extra_body": {}, "extra_headers": [], "protocol": "default", "do_swap": True,
+    "prompt_sha256": PROMPT_SHA256, "parser_version": PARSER_VERSION,
+}  # fmt: skip
 PROMPT = {"template": "{question}", "system": None, "part_order": "audio-first"}
 FULL = {name: task.samples for name, task in TASKS.items()}
 FEW = dict.fromkeys(TASKS, 2)
@@ -52,16 +61,20 @@ def write_run(
     failed: Mapping[str, int] | None = None,
     pending: int = 0,
     swap: bool = True,
+    asked: Json | None = None,
+    sent: Mapping[str, Any] | None = None,
+    kind: str = "integer",
     summary: bool = True,
     **manifest: Any,
 ) -> Path:
     """Write a run as an evaluation does: so many samples of each task, all but a few with this score.
 
     ``failed`` is how many samples of a task failed, ``pending`` how many of each have no verdict yet.
-    ``served`` is the name of the judge in the server's replies.
+    ``served`` is the name of the judge in the server's replies, ``sent`` what they say was sent, ``asked``
+    what was requested of it otherwise than usual.
     """
-    asked = {"name": judge, "revision": None, "protocol": "default", "do_swap": swap} if judge else None
-    fingerprint = {"model": {"name": model}, "prompt": PROMPT, "judge": asked}
+    requested = {**JUDGE, "name": judge, "do_swap": swap, **(asked or {})} if judge else None
+    fingerprint = {"model": {"name": model}, "prompt": PROMPT, "judge": requested}
     selection = {"limit": None, "shuffle": False}
     stored: Json = {"fingerprint": fingerprint, "judge_id": "j" if judge else None, "selection": selection}
     samples = []
@@ -82,7 +95,8 @@ def write_run(
                 # Scores that vary, so that there is an interval, around the one asked for.
                 given = score + (number % 3 - 1 if number < size - size % 3 else 0)
                 for order in Order.judged(swap=swap):
-                    store.append_verdict(sample, order, "j", answer.sha256, a_verdict(order, given, served))
+                    verdict = a_verdict(order, given, served, sent or {}, kind)
+                    store.append_verdict(sample, order, "j", answer.sha256, verdict)
         store.write_samples(map(sample_to_line, samples))
     if summary:
         write_summary(path)
@@ -95,16 +109,16 @@ def a_sample(task: str, number: int) -> Sample:
     return Sample(task, TASKS[task].folders[0], name, number, f"q {number}?", "r", "d", "", f"{task}{number}")
 
 
-def a_verdict(order: Order, score: float, served: str | None) -> Verdict:
+def a_verdict(order: Order, score: float, served: str | None, sent: Mapping[str, Any], kind: str) -> Verdict:
     """Return a verdict of a server that says what its model is called."""
     return Verdict(
         order=order,
         judge_id="j",
         answer_sha256="",
-        score_kind="integer",
+        score_kind=kind,
         reference_score=8,
         answer_score=score,
-        replies=(Reply(text=f"8 {score}", model=served),),
+        replies=(Reply(text=f"8 {score}", model=served, parameters=sent),),
     )
 
 
@@ -189,8 +203,10 @@ def test_without_runs_there_are_the_published_scores() -> None:
         (1, "Qwen2-Audio-Instruct"), (2, "Qwen-Audio-Turbo"), (3, "SALMONN"),
     ]  # fmt: skip
     assert [(row.rank, row.model) for row in first.rows][-2:] == [
-        (10, "Macaw-LLM"), (None, "Whisper-large-v2 + GPT-4 Turbo"),
+        (None, "Gemini-1.5-pro"), (None, "Whisper-large-v2 + GPT-4 Turbo"),
     ]  # fmt: skip
+    assert [row.rank for row in first.rows[:9]] == list(range(1, 10))
+    assert first.rows[-2].partial == "about a fifth of the samples is missing (safety blocks)"
     assert len(rows_of(board)) == 32
     assert board.skipped == ()
 
@@ -255,11 +271,127 @@ def test_observed_names_separate_local_runs(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_judge_is_more_than_its_name() -> None:
-    """A revision and an embedded judge's file are part of the title; nothing is added to a plain name."""
-    assert Judge("x", observed=frozenset({"x"})).title == "x"
-    assert Judge("x", "v2", frozenset({"x"})).title == "x, revision v2"
-    assert Judge("embedded", observed=frozenset({"q4.gguf"}), weights="{}").title == "embedded (q4.gguf)"
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ({"swap": False}, "x, one order only"),
+        ({"asked": {"protocol": "official", "parameters": {"temperature": 1.0}}}, "x, official protocol"),
+        ({"asked": {"protocol": None}}, "x, protocol not known, temperature 0"),
+        ({"asked": {"parameters": {"temperature": 0.7}}}, "x, temperature 0.7"),
+        ({"asked": {"parameters": {}}}, "x, temperature left to the server"),
+        ({"sent": {"temperature": 0, "top_p": 0.5}}, "x, top_p 0.5"),
+        ({"asked": {"extra_body": {"effort": "low"}}}, 'x, effort "low"'),
+        ({"asked": {"revision": "v2"}}, "x, revision v2"),
+        ({"asked": {"prompt_sha256": "0123456789abcdef"}}, "x, prompt 01234567"),
+        ({"asked": {"prompt_sha256": None}}, "x, prompt not known"),
+        ({"asked": {"parser_version": 99}}, "x, parser version 99"),
+        ({"asked": {"extra_headers": ["x-mode"]}}, 'x, extra_headers ["x-mode"]'),
+        ({"kind": "expected"}, "x, expected scores"),
+    ],
+)
+def test_a_judge_that_was_asked_in_another_way_is_another_judge(
+    tmp_path: Path, written: dict[str, Any], title: str
+) -> None:
+    """What compare refuses is not ranked together, and the title says what is not as usual."""
+    write_run(tmp_path / "usual", judge="x", served="x")
+    write_run(tmp_path / "other", judge="x", served="x", **written)
+    board = leaderboard(tmp_path, where=[("status", "local")])
+    assert [group.title for group in board.groups] == ["x", title]
+    with pytest.raises(ConfigError, match="not judged alike"):
+        compared(tmp_path / "usual", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"asked": {"api_url": "http://other/v1"}},
+        {"asked": {"parameters": {"temperature": 0.0, "max_completion_tokens": 8192}}},
+        {"sent": {"temperature": 0, "max_tokens": 8192}},
+        {"kind": "decimal"},
+    ],
+)
+def test_another_address_or_token_limit_is_no_other_judge(tmp_path: Path, written: dict[str, Any]) -> None:
+    """What changes no score does not set judges apart, neither here nor in compare."""
+    write_run(tmp_path / "usual", judge="x", served="x")
+    write_run(tmp_path / "other", judge="x", served="x", **written)
+    [group] = leaderboard(tmp_path, where=[("status", "local")]).groups
+    assert len(group.rows) == 2
+    assert compared(tmp_path / "usual", tmp_path / "other").judged_differently == ()
+
+
+def compared(*paths: Path) -> Comparison:
+    """Compare runs whose answers are made to differ, so that it is not their judges that are compared."""
+    runs = []
+    for path in paths:
+        run = load_run(path)
+        outcomes = [
+            replace(
+                one, answer=replace(one.answer, text=path.name) if isinstance(one.answer, Answer) else None
+            )
+            for one in run.outcomes()
+        ]
+        runs.append(JudgedRun(path.name, run.manifest, judged_orders(run.manifest), outcomes))
+    return compare(runs)
+
+
+def test_an_embedded_judge_is_told_by_its_file(tmp_path: Path) -> None:
+    """Its title names the file; expected scores are its usual ones; another SHA-256 is another judge."""
+    for digest in ("a" * 64, "b" * 64):
+        asked = {"weights": {"q4.gguf": digest}, "parameters": {}}
+        made: dict[str, Any] = {
+            "judge": "embedded",
+            "served": "q4.gguf",
+            "sent": {"expectation": True},
+            "kind": "expected",
+        }
+        write_run(tmp_path / digest[0], asked=asked, **made)
+        write_run(tmp_path / f"{digest[0]}-empty", asked=asked, pending=2, **made)
+    groups = leaderboard(tmp_path, where=[("status", "local")]).groups
+    assert [(group.title, len(group.rows)) for group in groups] == [("embedded (q4.gguf)", 2)] * 2
+
+
+def test_published_rows_stand_with_local_ones_of_the_default_and_of_the_official_protocol(
+    runs: Path, tmp_path: Path
+) -> None:
+    """A run by the official protocol is ranked among the published rows, and not with default runs."""
+    shutil.copytree(runs / "a", tmp_path / "a")
+    asked = {"protocol": "official", "parameters": {"temperature": 1, "max_tokens": 1024}}
+    write_run(tmp_path / "b", sizes=FULL, score=6, asked=asked)
+    first, second, *_ = leaderboard(tmp_path).groups
+    assert (first.title, second.title) == (PAPER_JUDGE, f"{PAPER_JUDGE}, official protocol")
+    for group, path in ((first, "a"), (second, "b")):
+        assert [row.path for row in group.rows if row.status == "local"] == [str(tmp_path / path)]
+        assert sum(row.status == "official" for row in group.rows) == 11
+        assert [row.rank for row in group.rows if row.rank] == list(range(1, 11))
+
+
+def test_a_published_row_by_another_protocol_is_in_a_group_of_its_own() -> None:
+    """What a row says of its protocol is in its judge's title, where it is not the official script's."""
+    titles = [group.title for group in leaderboard(None).groups]
+    assert "gpt-4 family (as stated by the user), one order only" in titles
+    assert "gpt-4o (default of the lmms-eval task), lmms-eval prompt + suffix" in titles
+
+
+def test_it_is_said_by_which_protocol_published_rows_are(runs: Path) -> None:
+    """Where local and published rows are ranked together, the difference in sampling stands below."""
+    for text in (printed(leaderboard(runs)), to_markdown(leaderboard(runs))):
+        assert "sampled by the official protocol" in " ".join(text.split())
+    for alone in (leaderboard(None), leaderboard(runs, where=[("status", "local")])):
+        assert "official protocol" not in printed(alone)
+    by_status = {row.status: row.protocol for row in leaderboard(runs).groups[0].rows}
+    assert by_status == {"local": "default", "official": "official swap"}
+
+
+@pytest.mark.parametrize("served", ["x", "x-2"])
+def test_a_run_without_a_reply_stands_with_the_judge_that_it_asked_for(tmp_path: Path, served: str) -> None:
+    """Nobody knows who would have replied: the run is among that judge's, partial, whoever that one is."""
+    write_run(tmp_path / "a", judge="x", served=served)
+    write_run(tmp_path / "b", judge="x", pending=2)
+    write_run(tmp_path / "c", judge="y", pending=2)
+    groups = leaderboard(tmp_path, where=[("status", "local")]).groups
+    titles = ["x" if served == "x" else "x (the server says: x-2)", "y"]
+    assert [(group.title, len(group.rows)) for group in groups] == [(titles[0], 2), (titles[1], 1)]
+    assert all("16 of 16 samples are pending" in (group.rows[-1].partial or "") for group in groups)
 
 
 def test_equal_averages_share_a_rank(runs: Path, tmp_path: Path) -> None:
@@ -275,7 +407,7 @@ def test_equal_averages_share_a_rank(runs: Path, tmp_path: Path) -> None:
 def test_a_partial_run_stands_apart(runs: Path) -> None:
     """However good its average, a run of a few samples has no rank, stands last, and says why."""
     group = leaderboard(runs).groups[0]
-    row = group.rows[-2]
+    row = group.rows[-3]
     assert (row.label, row.rank, row.complete) == ("try", None, False)
     assert row.partial == "16 samples where the full set has 2,200"
 
@@ -307,19 +439,21 @@ def test_a_few_failures_leave_the_rank(runs: Path, tmp_path: Path) -> None:
     assert (second.rank, second.partial) == (None, "6 of 500 samples failed in music")
 
 
-def test_what_is_not_comparable_is_marked(tmp_path: Path) -> None:
-    """One order only, and a prompt that is not the benchmark's, are in the row's note."""
-    fingerprint = {
-        "model": {"name": "m"},
-        "prompt": {**PROMPT, "system": "Be brief."},
-        "judge": {"name": "x", "protocol": "default", "do_swap": False},
-    }
-    write_run(tmp_path / "run", swap=False, served="x", fingerprint=fingerprint)
-    row = local(leaderboard(tmp_path))[0]
-    assert {"prompt", "no_swap"} <= set(row.warnings)
-    assert "the model's prompt is not the benchmark's" in row.note
-    assert "judged in one order only" in row.note
-    assert row.protocol == "default, one order only"
+@pytest.mark.parametrize("name", ["prompt", "foreign_prompt", "audio_ignored", "audio_cut"])
+def test_a_model_that_was_sent_something_else_stands_apart(runs: Path, tmp_path: Path, name: str) -> None:
+    """Another prompt, or audio that the server cuts or ignores, leaves a run without a rank, and says why."""
+    shutil.copytree(runs / "a", tmp_path / "a")
+    write_summary(tmp_path / "a", warnings=[{"name": name, "values": {}, "message": "it is so"}])
+    [row] = local(leaderboard(tmp_path))
+    assert (row.rank, row.partial, row.note) == (None, "it is so", "")
+
+
+def test_answers_cut_at_the_token_limit_are_noted_and_ranked(runs: Path, tmp_path: Path) -> None:
+    """What is the model's own doing is in the note, and leaves the rank."""
+    shutil.copytree(runs / "a", tmp_path / "a")
+    write_summary(tmp_path / "a", warnings=[{"name": "cut_at_token_limit", "values": {}, "message": "cut"}])
+    [row] = local(leaderboard(tmp_path))
+    assert (row.rank, row.note) == (1, "its report warns of: cut_at_token_limit")
 
 
 # --- which numbers ------------------------------------------------------------------------------------------
@@ -551,6 +685,17 @@ def test_a_terminal_gets_a_table_that_fits(runs: Path, width: int) -> None:
     assert "lora" in first
     assert f"{load_run(runs / 'a').summary.average.gpt_score:.2f}" in first
     assert ("1e-5" in text, str(runs / "a") in text) == (width == 300,) * 2 or width == 160
+
+
+@pytest.mark.parametrize(("width", "gone"), [(60, ["ci95", "2200/2200"]), (40, ["ci95", "7.18"])])
+def test_a_narrow_terminal_gets_fewer_columns(runs: Path, width: int, gone: list[str]) -> None:
+    """Ranks, averages and what is local always fit; what is left out is not explained below."""
+    text = printed(leaderboard(runs), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert not any(name in text for name in gone)
+    first = next(line for line in text.splitlines() if line.startswith(" 1 "))
+    assert f"{load_run(runs / 'a').summary.average.gpt_score:.2f}" in first
+    assert first.endswith("local")
 
 
 def test_a_row_with_one_decimal_is_shown_with_one() -> None:

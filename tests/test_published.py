@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otoscope.benchmark import PAPER_JUDGE, SCORE_MAX, SCORE_MIN
@@ -54,6 +54,12 @@ def test_what_is_not_published_is_none() -> None:
     assert row.note == "speech only"
 
 
+def test_a_row_that_is_not_over_the_benchmarks_samples_says_so() -> None:
+    """Missing samples are told apart from notes, so that the row is ranked nowhere."""
+    partial = {model: row.partial for model, row in ROWS.items() if row.partial}
+    assert partial == {"Gemini-1.5-pro": "about a fifth of the samples is missing (safety blocks)"}
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -88,6 +94,7 @@ hundredths = st.lists(st.integers(1, 999).map(lambda n: n * CENT), min_size=4, m
 
 
 @given(hundredths, st.sampled_from([ROUND_HALF_UP, ROUND_HALF_EVEN]))
+@settings(deadline=None)
 def test_a_rounded_mean_agrees(columns: list[Decimal], rounding: str) -> None:
     """However ties are rounded, the mean of the columns is what the row should say."""
     row = published(columns, (sum(columns, Decimal()) / 4).quantize(CENT, rounding))
@@ -95,6 +102,7 @@ def test_a_rounded_mean_agrees(columns: list[Decimal], rounding: str) -> None:
 
 
 @given(st.lists(st.integers(10, 9989).map(lambda n: n * Decimal("0.001")), min_size=4, max_size=4))
+@settings(deadline=None)
 def test_honest_rounding_is_no_contradiction(scores: list[Decimal]) -> None:
     """Columns and average rounded from finer numbers never count as contradicting each other."""
     columns = [score.quantize(CENT, ROUND_HALF_EVEN) for score in scores]
@@ -103,6 +111,7 @@ def test_honest_rounding_is_no_contradiction(scores: list[Decimal]) -> None:
 
 
 @given(hundredths)
+@settings(deadline=None)
 def test_a_mean_that_was_cut_is_named(columns: list[Decimal]) -> None:
     """An average cut where it should be rounded up is found whatever the columns are."""
     mean = sum(columns, Decimal()) / 4
@@ -112,6 +121,7 @@ def test_a_mean_that_was_cut_is_named(columns: list[Decimal]) -> None:
 
 
 @given(hundredths, st.sampled_from([-1, 1]), st.integers(2, 100))
+@settings(deadline=None)
 def test_an_average_from_elsewhere_is_a_contradiction(
     columns: list[Decimal], side: int, hundredths_off: int
 ) -> None:

@@ -1,7 +1,8 @@
 """Local runs and published scores side by side, split by judge: a rank never crosses judges.
 
-A local run belongs to a judge by what was asked for *and* by what the server said it was, so that two runs
-under one name whose servers returned different models are never ranked together.
+A judge is more than its name: runs are ranked together only where ``compare`` would not refuse them (see
+:mod:`otoscope.judge_profile`). Published scores are by the official protocol, as far as they say: they stand
+with local runs of the default protocol and, once more, with those of the official one.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from otoscope.benchmark import AVERAGE_PARTS, PAPER_JUDGE, TASKS
+from otoscope.config import JUDGE_PARAMETERS, PROTOCOLS
 from otoscope.errors import ConfigError, OtoscopeError, RunDirectoryError, did_you_mean
+from otoscope.judge import PROMPT_SHA256
+from otoscope.judge_profile import JudgeProfile, judge_profile
+from otoscope.parsing import PARSER_VERSION
 from otoscope.published import PublishedScore, published_scores
 from otoscope.records import Json
 from otoscope.runs import load_run
@@ -30,11 +35,17 @@ SORTABLE = ("rank", *NUMBER_COLUMNS, *TEXT_COLUMNS)
 WHERE_FIELDS = ("model", "label", "judge", "status")
 """What ``where`` matches besides the names of tags."""
 
-_NOT_COMPARABLE = (
-    "embedded_judge", "baseline", "self_judged", "same_family", "prompt", "no_swap", "several_judges",
-)  # fmt: skip
+_NOT_COMPARABLE = ("embedded_judge", "baseline", "self_judged", "same_family", "several_judges")
 """Warnings that a row repeats word for word, since they say with what its numbers can be compared."""
-_SAID_BY_PARTIAL = ("coverage", "first_n", "outside_selection", "partial", "pending")
+_OTHER_INPUT = ("prompt", "foreign_prompt", "audio_ignored", "audio_cut")
+"""Warnings that the model was not sent what the benchmark sends: such a row stands apart, for that reason."""
+_SAID_ELSEWHERE = (
+    *_OTHER_INPUT, "coverage", "nothing_scored", "first_n", "outside_selection", "partial", "pending",
+    "not_judged", "not_imported", "no_swap",
+)  # fmt: skip
+"""Warnings that the judge's title or the reason to stand apart tells already."""
+_ANY_PROTOCOL = ("official swap", "not stated")
+"""Of published rows: those that are ranked with local runs, which say that they are by another."""
 _NOT_NAMED = "not named"
 """How a summary counts replies that do not say which model they are from."""
 _DECIMALS = 2
@@ -42,27 +53,22 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 """What reading values of another form than expected ends in."""
 
 
-class Judge(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Judge:
     """Whom scores come from. Rows with equal judges are ranked together, all others are not."""
 
-    name: str
-    revision: str | None = None
-    observed: frozenset[str] = frozenset()
-    """The names that the server returned, ``not named`` for replies without one; empty where none had any."""
-    weights: str = ""
-    """The files of an embedded judge, with their SHA-256, as JSON."""
+    profile: JudgeProfile
+    title: str
+    """The name, and whatever else sets this judge apart."""
     known: bool = True
+    """Whether anybody says which judge it was."""
+    heard: bool = True
+    """Whether it replied at all."""
 
     @property
-    def title(self) -> str:
-        """The name asked for, and whatever else sets this judge apart."""
-        title = self.name if self.revision is None else f"{self.name}, revision {self.revision}"
-        if self.observed == {self.name} or not self.known:
-            return title
-        if not self.observed:
-            return f"{title} (no server said so)"
-        returned = ", ".join(sorted(self.observed))
-        return f"{title} ({returned})" if self.weights else f"{title} (the server says: {returned})"
+    def name(self) -> str:
+        """The name, as asked for or as published."""
+        return str(self.profile.requested["name"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +108,7 @@ class Row:
 
     @property
     def judge(self) -> str | None:
-        """The judge's name, as asked for or as published."""
+        """The judge's name."""
         return self.judged_by.name if self.judged_by is not None else None
 
     @property
@@ -156,7 +162,7 @@ def leaderboard(
             f"there are {', '.join(SORTABLE)}"
         )
     skipped: list[str] = []
-    rows = [_published_row(score) for score in published_scores()]
+    rows = [_published_row(score, _published_judge(score)) for score in published_scores()]
     if folder is not None:
         rows.extend(_local_rows(Path(folder), skipped.append))
     tags = {name for row in rows for name in row.tags}
@@ -166,15 +172,133 @@ def leaderboard(
             raise ConfigError(
                 f"--where: no run has a tag {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}"
             )
-    by_judge: dict[Judge | None, list[Row]] = {}
-    for row in rows:
-        by_judge.setdefault(row.judged_by, []).append(row)
+    by_judge = _by_judge(rows)
     groups = []
     for judge, members in by_judge.items():
         kept = [row for row in _ranked(judge, members) if all(_matches(row, *pair) for pair in where)]
         if kept:
             groups.append(Group(judge, tuple(_sorted(kept, sort))))
     return Leaderboard(tuple(sorted(groups, key=_place)), tuple(skipped))
+
+
+def _by_judge(rows: Iterable[Row]) -> dict[Judge | None, list[Row]]:
+    by_judge: dict[Judge | None, list[Row]] = {}
+    unheard: list[tuple[Judge, Row]] = []
+    for row in rows:
+        if row.judged_by is not None and not row.judged_by.heard:
+            unheard.append((row.judged_by, row))
+        else:
+            by_judge.setdefault(row.judged_by, []).append(row)
+    for judge, row in unheard:
+        by_judge.setdefault(_expected(judge, by_judge), []).append(row)
+    for score in published_scores():
+        official = _published_judge(score, sampled="official")
+        if official in by_judge and official != _published_judge(score):
+            by_judge[official].append(_published_row(score, official))
+    return by_judge
+
+
+def _expected(unheard: Judge, judges: Iterable[Judge | None]) -> Judge:
+    """Return the judge that a run without a reply asked for: one that was asked alike, and is called so."""
+    alike = [
+        judge
+        for judge in judges
+        if judge is not None and replace(judge.profile, names=frozenset()) == unheard.profile
+    ]
+    return min(alike, key=lambda judge: judge.profile.names != {judge.name}, default=unheard)
+
+
+# --- judges -----------------------------------------------------------------------------------------------
+
+_USUAL: Json = {
+    "protocol": "default",
+    "do_swap": True,
+    "prompt_sha256": PROMPT_SHA256,
+    "parser_version": PARSER_VERSION,
+}
+"""What is requested of a judge beside its name, unless somebody wishes otherwise."""
+
+
+def _title(profile: JudgeProfile, *, heard: bool = True) -> str:
+    name = profile.requested["name"]
+    title = ", ".join([name, *_ways(profile)])
+    if weights := profile.requested.get("weights"):
+        return f"{title} ({', '.join(sorted(weights))})"
+    if not heard or profile.names == {name}:
+        return title
+    if not profile.names:
+        return f"{title} (no server said so)"
+    return f"{title} (the server says: {', '.join(sorted(profile.names))})"
+
+
+def _ways(profile: JudgeProfile) -> Iterator[str]:
+    """Yield in what a judge was asked, sampled or read otherwise than usual."""
+    asked = profile.requested
+    other = {name: asked.get(name) for name in (*_USUAL, *asked) if asked.get(name) != _USUAL.get(name)}
+    if "revision" in other:
+        yield f"revision {other['revision']}"
+    if asked.get("do_swap") is False:
+        yield "one order only"
+    protocol = asked.get("protocol")
+    if "protocol" in other:
+        yield f"{protocol} protocol" if protocol in PROTOCOLS else str(protocol or "protocol not known")
+    yield from _sampling(profile.parameters, JUDGE_PARAMETERS.get(str(protocol), {}))
+    if "prompt_sha256" in other:
+        yield f"prompt {str(asked['prompt_sha256'])[:8] if 'prompt_sha256' in asked else 'not known'}"
+    if "parser_version" in other:
+        yield f"parser version {asked.get('parser_version', 'not known')}"
+    if profile.score_kinds != {"expected" if "weights" in asked else "written"}:
+        yield f"{' and '.join(sorted(profile.score_kinds))} scores"
+    for name in sorted(other.keys() - _USUAL.keys() - {"name", "revision", "weights"}):
+        yield f"{name} {json.dumps(asked[name], sort_keys=True)}"
+
+
+def _sampling(sent: Sequence[Json], usual: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was sent beside what the protocol sends, token limits aside."""
+    expected = {name: value for name, value in usual.items() if "token" not in name}
+    if len(sent) > 1:
+        yield " or ".join(
+            ", ".join(f"{name} {json.dumps(value)}" for name, value in one.items()) or "no parameters"
+            for one in sent
+        )
+    for one in sent if len(sent) == 1 else ():
+        for name in sorted({*one, *expected}):
+            if name not in one:
+                yield f"{name} left to the server"
+            elif name not in expected or one[name] != expected[name]:
+                yield f"{name} {json.dumps(one[name])}"
+
+
+def _published_judge(score: PublishedScore, *, sampled: str = "default") -> Judge:
+    """Return the judge of a published row, for local runs that sampled theirs by a protocol.
+
+    What the row says of its protocol counts where it is neither the official script's nor unknown.
+    """
+    other = score.judge_known and score.protocol not in _ANY_PROTOCOL
+    protocol = score.protocol if other else sampled
+    profile = judge_profile(
+        {**_USUAL, "name": score.judge, "protocol": protocol, "parameters": JUDGE_PARAMETERS.get(protocol)},
+        names={score.judge},
+        sent=(),
+        score_kinds=(),
+    )
+    return Judge(profile, _title(profile) if score.judge_known else score.judge, known=score.judge_known)
+
+
+def _local_judge(summary: Json) -> Judge | None:
+    requested, observed = (summary["fingerprint"][name].get("judge") for name in ("requested", "observed"))
+    if not requested:
+        return None
+    verdicts = summary["verdicts"]
+    kinds = {"expected": verdicts["expected"], "written": verdicts["judged"] - verdicts["expected"]}
+    profile = judge_profile(
+        {**requested, "name": str(requested["name"])},
+        names={str(name) for name in observed["names"] if name != _NOT_NAMED},
+        sent=[one["sent"] for one in observed["parameters"]],
+        score_kinds=[kind for kind, count in kinds.items() if count],
+    )
+    heard = bool(observed["names"])
+    return Judge(profile, _title(profile, heard=heard), heard=heard)
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -217,15 +341,14 @@ def _place(group: Group) -> tuple[Any, ...]:
         return (4,)
     if not judge.known:
         return (3, judge.title)
-    if judge == _published_judge(PAPER_JUDGE):
-        return (0,)
-    return (1 if any(row.status == LOCAL for row in group.rows) else 2, judge.title)
+    usual = judge.title == PAPER_JUDGE
+    return (0 if usual else 1 if any(row.status == LOCAL for row in group.rows) else 2, judge.title)
 
 
 def _matches(row: Row, name: str, value: str) -> bool:
     if row.tags.get(name) == value:
         return True
-    if name == "judge" and row.judged_by is not None and value in row.judged_by.observed:
+    if name == "judge" and row.judged_by is not None and value in row.judged_by.profile.names:
         return True
     return name in WHERE_FIELDS and getattr(row, name) == value
 
@@ -233,10 +356,10 @@ def _matches(row: Row, name: str, value: str) -> bool:
 # --- published rows ---------------------------------------------------------------------------------------
 
 
-def _published_row(score: PublishedScore) -> Row:
+def _published_row(score: PublishedScore, judge: Judge) -> Row:
     return Row(
         model=score.model,
-        judged_by=_published_judge(score.judge) if score.judge_known else Judge(score.judge, known=False),
+        judged_by=judge,
         speech=score.speech,
         sound=score.sound,
         music=score.music,
@@ -245,14 +368,10 @@ def _published_row(score: PublishedScore) -> Row:
         decimals=score.decimals,
         protocol=score.protocol,
         status=score.status,
-        partial="no average is published" if score.average is None else None,
+        partial=score.partial or ("no average is published" if score.average is None else None),
         note="; ".join(filter(None, (score.note, score.inconsistency))),
         source=score.source,
     )
-
-
-def _published_judge(name: str) -> Judge:
-    return Judge(name, observed=frozenset({name}))
 
 
 # --- local runs -------------------------------------------------------------------------------------------
@@ -334,7 +453,9 @@ def _summary_row(path: Path, summary: Json) -> Row:
     warnings: dict[str, str] = {warning["name"]: warning["message"] for warning in summary["warnings"]}
     counts, average = summary["counts"], summary["average"]
     scores = {name: _score(cell.get("gpt_score")) for name, cell in _columns(summary).items()}
-    partial = "; ".join(_why_partial(summary)) or ("no average" if average["gpt_score"] is None else None)
+    partial = "; ".join(_why_partial(summary, warnings)) or (
+        "no average" if average["gpt_score"] is None else None
+    )
     return Row(
         model=str(summary["model"]),
         label=summary["label"],
@@ -367,26 +488,12 @@ def _columns(summary: Json) -> dict[str, Json]:
     return {**cells, "mixed": summary["mixed_audio"]}
 
 
-def _local_judge(summary: Json) -> Judge | None:
-    requested = summary["fingerprint"]["requested"].get("judge")
-    if not requested:
-        return None
-    names = frozenset(map(str, summary["fingerprint"]["observed"]["judge"]["names"]))
-    weights = requested.get("weights")
-    return Judge(
-        str(requested["name"]),
-        requested.get("revision"),
-        names if names != {_NOT_NAMED} else frozenset(),
-        json.dumps(weights, sort_keys=True) if weights else "",
-    )
-
-
 def _protocol(summary: Json) -> str | None:
     protocol = summary["protocol"]
     return protocol if protocol is None or summary["do_swap"] else f"{protocol}, one order only"
 
 
-def _why_partial(summary: Json) -> Iterator[str]:
+def _why_partial(summary: Json, warnings: Mapping[str, str]) -> Iterator[str]:
     counts, tasks = summary["counts"], summary["tasks"]
     if summary["judge"] is None:
         yield "not judged"
@@ -397,6 +504,7 @@ def _why_partial(summary: Json) -> Iterator[str]:
     for name, cell in _columns(summary).items():
         if cell.get("failed") and cell["scored"] < FULL_COVERAGE * (cell["scored"] + cell["failed"]):
             yield f"{cell['failed']:,} of {cell['n']:,} samples failed in {name}"
+    yield from (warnings[name] for name in _OTHER_INPUT if name in warnings)
 
 
 def _selected(summary: Json) -> Iterator[str]:
@@ -411,7 +519,7 @@ def _selected(summary: Json) -> Iterator[str]:
 
 def _notes(warnings: Mapping[str, str]) -> Iterator[str]:
     yield from (warnings[name] for name in _NOT_COMPARABLE if name in warnings)
-    rest = [name for name in warnings if name not in (*_NOT_COMPARABLE, *_SAID_BY_PARTIAL)]
+    rest = [name for name in warnings if name not in (*_NOT_COMPARABLE, *_SAID_ELSEWHERE)]
     if rest:
         yield f"its report warns of: {', '.join(rest)}"
 

@@ -34,6 +34,8 @@ class PublishedScore:
     status: str
     """``official`` (the benchmark's authors), ``self-reported`` (the model's), ``third-party`` or
     ``reproduction``."""
+    partial: str | None
+    """Why the scores are not over the benchmark's samples, where they are said not to be."""
     source: str
     note: str
 
@@ -93,6 +95,7 @@ def _row(row: Mapping[str, str]) -> PublishedScore:
         judge=row["judge"],
         protocol=row["protocol"],
         status=row["status"],
+        partial=row["partial"] or None,
         source=row["source"],
         note=row["note"],
     )

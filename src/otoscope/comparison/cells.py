@@ -11,7 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from otoscope.benchmark import AVERAGE_PARTS, CATEGORIES, MIXED_PARTS, SCORE_MAX, SCORE_MIN, TASKS
+from otoscope.benchmark import (
+    AVERAGE_PARTS,
+    CATEGORIES,
+    MIXED_PARTS,
+    SCORE_MAX,
+    SCORE_MIN,
+    TASK_GROUPS,
+    TASKS,
+)
 from otoscope.comparison.pairing import Paired
 from otoscope.stats import Estimate, Stratum, estimate
 
@@ -26,7 +34,8 @@ class Difference:
     """A mean in two runs, and its paired difference: ``value`` = ``mean`` - ``baseline_mean``.
 
     ``ci95`` is over questions and clips, judge and decoding held fixed: see :func:`otoscope.stats.estimate`.
-    It is ``None`` where it is not available, and where the runs are ``identical``.
+    It is ``None`` where it is not available, and where the runs are ``identical``. ``value_full_weights`` is
+    ``value`` with each task weighted by its size in the full set: ``None`` where a task is missing.
     """
 
     baseline_mean: float
@@ -36,6 +45,7 @@ class Difference:
     ci95: tuple[float, float] | None
     identical: bool
     """Whether the difference is 0 in each of the samples."""
+    value_full_weights: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class Group:
     """The paired samples of one cell, by task. ``parts`` are those that a mean of parts is of."""
 
     tasks: Mapping[str, Sequence[Paired]]
+    full: Sequence[str]
+    """The cell's tasks in the full set."""
     parts: Sequence[Group] = ()
     complete: bool = True
     """Whether no part is missing: else the cell has counts and no numbers."""
@@ -71,6 +83,32 @@ class Group:
             task: weight / len(self.parts) for part in self.parts for task, weight in part.weights().items()
         }
 
+    def mean_full_weights(self, column: Column) -> float | None:
+        """Return the same, each task weighted by its size in the full set; ``None`` where one is missing."""
+        if self.parts:
+            means = [part.mean_full_weights(column) for part in self.parts]
+            known = [mean for mean in means if mean is not None]
+            return math.fsum(known) / len(known) if len(known) == len(means) else None
+        if any(task not in self.tasks for task in self.full):
+            return None
+        weighted = [
+            TASKS[task].samples / len(samples) * column(one)
+            for task, samples in self.tasks.items()
+            for one in samples
+        ]
+        return math.fsum(weighted) / sum(TASKS[task].samples for task in self.full)
+
+    @property
+    def has_other_shares(self) -> bool:
+        """Whether the full set's tasks are all there, with other shares of the samples than in it."""
+        if self.parts:
+            return self.complete and any(part.has_other_shares for part in self.parts)
+        if any(task not in self.tasks for task in self.full):
+            return False
+        n, size = len(self.samples), sum(TASKS[task].samples for task in self.full)
+        # Whole numbers, multiplied out: a share is equal or it is not.
+        return any(len(own) * size != TASKS[task].samples * n for task, own in self.tasks.items())
+
     def strata(self, column: Column) -> list[Stratum]:
         """Return a column of the cell as strata, one for each task."""
         weights = self.weights()
@@ -96,6 +134,7 @@ class Group:
             standard_error=known.standard_error,
             ci95=known.ci95,
             identical=identical,
+            value_full_weights=self.mean_full_weights(lead),
         )
 
 
@@ -124,13 +163,14 @@ def group(paired: Sequence[Paired]) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     for category in CATEGORIES:
         own = {name: samples for name, samples in tasks.items() if TASKS[name].category == category}
-        groups[category] = Group(own, complete=bool(own))
+        groups[category] = Group(own, TASK_GROUPS[category], complete=bool(own))
     for name, parts in _PARTS.items():
         groups[name] = _mean_of([groups[part] for part in parts])
-    groups["all_samples"] = Group(tasks)
+    groups["all_samples"] = Group(tasks, tuple(TASKS))
     return groups
 
 
 def _mean_of(parts: Sequence[Group]) -> Group:
     tasks = {task: samples for part in parts for task, samples in part.tasks.items()}
-    return Group(tasks, parts, complete=all(part.complete for part in parts))
+    full = [task for part in parts for task in part.full]
+    return Group(tasks, full, parts, complete=all(part.complete for part in parts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +29,11 @@ class Differing:
 
 
 def judged_differently(baseline: ReadRun, run: ReadRun) -> list[Differing]:
-    """Return what differs between the judges of two runs, their sampling and their scoring.
-
-    The judge's URL does not: a restarted server has another. What its server returned and was really sent
-    counts where both runs know it, and where what was requested does not tell the difference already.
-    """
-    found = _differing("judge", baseline, run, ignored=("api_url",))
-    told = {difference.field for difference in found}
-    if not told & {"judge.name", "judge.weights"}:
-        found += _observed("judge's name as returned", run, baseline.judge_names, run.judge_names)
-    if "judge.parameters" not in told:
-        found += _observed("judge's parameters as sent", run, baseline.sent, run.sent)
-    found += _observed("scoring", run, baseline.score_kinds, run.score_kinds)
-    return found
+    """Return what differs between the judges of two runs, their sampling and their scoring."""
+    return [
+        Differing(field, run.letter, first, second)
+        for field, first, second in baseline.judge.differing(run.judge)
+    ]
 
 
 def prompted_differently(baseline: ReadRun, run: ReadRun) -> list[Differing]:
@@ -50,10 +41,13 @@ def prompted_differently(baseline: ReadRun, run: ReadRun) -> list[Differing]:
 
     Which tool's files an import is from does not count: what that tool sent does.
     """
+    first, second = (one.run.requested.get("prompt") or {} for one in (baseline, run))
     return [
-        difference
-        for difference in _differing("prompt", baseline, run, ignored=("source",))
-        if _told(baseline, difference.baseline_value) and _told(run, difference.value)
+        Differing(f"prompt.{name}", run.letter, first.get(name), second.get(name))
+        for name in sorted({*first, *second} - {"source"})
+        if first.get(name) != second.get(name)
+        and _told(baseline, first.get(name))
+        and _told(run, second.get(name))
     ]
 
 
@@ -79,20 +73,3 @@ def _short(value: Any) -> str:
     if len(text) <= _LONG:
         return text
     return f"{text[:_LONG]}... ({len(text):,} characters, SHA-256 {text_digest(text)[:8]})"
-
-
-def _differing(part: str, baseline: ReadRun, run: ReadRun, ignored: Sequence[str] = ()) -> list[Differing]:
-    first: Mapping[str, Any] = baseline.run.requested.get(part) or {}
-    second: Mapping[str, Any] = run.run.requested.get(part) or {}
-    return [
-        Differing(f"{part}.{name}", run.letter, first.get(name), second.get(name))
-        for name in sorted({*first, *second}.difference(ignored))
-        if first.get(name) != second.get(name)
-    ]
-
-
-def _observed(field: str, run: ReadRun, first: Iterable[str], second: Iterable[str]) -> list[Differing]:
-    values = [", ".join(sorted(known)) for known in (first, second)]
-    if not all(values) or values[0] == values[1]:
-        return []
-    return [Differing(field, run.letter, *values)]

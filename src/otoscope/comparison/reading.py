@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from otoscope.records import Answer, Order, Outcome, Reply, Verdict
+from otoscope.judge_profile import JudgeProfile, judge_profile
+from otoscope.records import Answer, Order, Outcome, Verdict
 from otoscope.scoring import SampleResult, sample_result
-
-_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
-"""Raised within a run when a reply was cut off: no other way of sampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +49,15 @@ class ReadSample:
     """``None`` where there is no answer, or an import does not tell it."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReadRun:
-    """A run that was read: its samples by key, and what its judge's replies say of the judge."""
+    """A run that was read: its samples by key, and how it was judged."""
 
     letter: str
     run: JudgedRun
-    samples: dict[str, ReadSample] = field(default_factory=dict)
-    judge_names: set[str] = field(default_factory=set)
-    """The names that the judge's server returned with its verdicts."""
-    sent: set[str] = field(default_factory=set)
-    """The parameters really sent for them, token limits aside, as JSON."""
-    score_kinds: set[str] = field(default_factory=set)
-    """``expected`` for scores computed from probabilities, ``written`` for those that a reply spells out."""
+    samples: Mapping[str, ReadSample]
+    judge: JudgeProfile
+    """By the replies of what it scored: what failed enters no number."""
 
     def count(self, status: str) -> int:
         """Return the number of samples that are ``scored``, ``failed`` or ``pending``."""
@@ -73,10 +66,13 @@ class ReadRun:
 
 def read_run(letter: str, run: JudgedRun) -> ReadRun:
     """Read a run's outcomes; of them only numbers and digests are kept."""
-    read = ReadRun(letter, run)
+    samples: dict[str, ReadSample] = {}
+    names: set[str] = set()
+    sent: list[Mapping[str, Any]] = []
+    kinds: set[str] = set()
     for outcome in run.outcomes:
         sample = outcome.sample
-        read.samples[sample.key] = ReadSample(
+        samples[sample.key] = ReadSample(
             sample.task,
             sample.digest,
             (outcome.clip or {}).get("sha256") or None,
@@ -85,12 +81,12 @@ def read_run(letter: str, run: JudgedRun) -> ReadRun:
             _answer_sha256(outcome),
         )
         for verdict in outcome.verdicts.values():
-            # What failed enters no number.
             if isinstance(verdict, Verdict):
-                read.judge_names.update(reply.model for reply in verdict.replies if reply.model)
-                read.sent.update(_sent(reply) for reply in verdict.replies if reply.parameters)
-                read.score_kinds.add("expected" if verdict.score_kind == "expected" else "written")
-    return read
+                names.update(reply.model for reply in verdict.replies if reply.model)
+                sent += (reply.parameters for reply in verdict.replies if reply.parameters not in sent)
+                kinds.add("expected" if verdict.score_kind == "expected" else "written")
+    judge = run.requested.get("judge") or {}
+    return ReadRun(letter, run, samples, judge_profile(judge, names=names, sent=sent, score_kinds=kinds))
 
 
 def _answer_sha256(outcome: Outcome) -> str | None:
@@ -98,8 +94,3 @@ def _answer_sha256(outcome: Outcome) -> str | None:
     if not isinstance(answer, Answer) or not (answer.text or answer.replies):
         return None
     return answer.sha256
-
-
-def _sent(reply: Reply) -> str:
-    kept = {name: value for name, value in reply.parameters.items() if name not in _TOKEN_LIMITS}
-    return json.dumps(kept, sort_keys=True, default=str)

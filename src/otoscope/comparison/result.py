@@ -22,7 +22,9 @@ from otoscope.comparison.pairing import LeftOut, Paired, differing_records, pair
 from otoscope.comparison.reading import JudgedRun, ReadRun, read_run
 from otoscope.errors import ConfigError
 from otoscope.records import Json
+from otoscope.scoring import FULL_COVERAGE
 from otoscope.stats import INTERVAL_LABEL
+from otoscope.texts import catalogue
 
 FORMAT = 1
 Kind = Literal["models", "judges"]
@@ -119,6 +121,13 @@ def compare(runs: Sequence[JudgedRun], *, baseline: int = 0, across_judges: bool
     groups = group(paired)
     names = [run.letter for run in others]
     models, tests = compare_models(groups, base.letter, names) if kind == "models" else ((), 0)
+    judges = compare_judges(groups, paired, base.letter, names) if kind == "judges" else ()
+    headline = _headline(groups)
+    warnings = [
+        *_warnings(base, others, kind, unlike),
+        *_little_in_common(read, len(paired)),
+        *_other_shares(groups, headline, base.letter, models or judges),
+    ]
     return Comparison(
         kind=kind,
         baseline=base.letter,
@@ -126,14 +135,12 @@ def compare(runs: Sequence[JudgedRun], *, baseline: int = 0, across_judges: bool
         samples=len(paired),
         clips=groups["all_samples"].clips,
         left_out=left_out,
-        headline=_headline(groups),
+        headline=headline,
         holm_tests=tests,
         judged_differently=tuple(unlike),
-        warnings=tuple(
-            {"name": name, "message": message} for name, message in _warnings(base, others, kind, unlike)
-        ),
+        warnings=tuple({"name": name, "message": message} for name, message in warnings),
         models=models,
-        judges=compare_judges(groups, paired, base.letter, names) if kind == "judges" else (),
+        judges=judges,
     )
 
 
@@ -239,9 +246,43 @@ def _warnings(
         yield from _judge_in_doubt(run)
 
 
+def _little_in_common(runs: Sequence[ReadRun], samples: int) -> Iterator[tuple[str, str]]:
+    little = [run for run in runs if samples < FULL_COVERAGE * len(run.samples)]
+    if little:
+        # Cut, so that under 99 % never reads as 99 %.
+        shares = ", ".join(
+            f"{1000 * samples // len(run.samples) / 10:g} % of {run.letter}'s {len(run.samples):,}"
+            for run in little
+        )
+        yield "in_common", f"only {samples:,} samples are in common: {shares}"
+
+
+def _other_shares(
+    groups: Mapping[str, Group],
+    headline: str,
+    baseline: str,
+    compared: Sequence[ModelDifference] | Sequence[JudgeDifference],
+) -> Iterator[tuple[str, str]]:
+    """Say which cells weight tasks otherwise than the full set does, and what of it the first number is."""
+    names = [name for name, group in groups.items() if group.has_other_shares]
+    if not names:
+        return
+    say = catalogue()
+    name = headline if headline in names else names[-1]
+    told = []
+    for difference in compared:
+        score = difference.cells[name].gpt_score
+        if score is not None and score.value_full_weights is not None:
+            both = f"{score.value_full_weights:+.2f} (here {score.value:+.2f})"
+            told.append(f"{difference.run}-{baseline} {both}")
+    cells = ", ".join(say(f"cell.{cell}") for cell in names)
+    shares = f"the tasks' shares of the samples in common are not the full set's ({cells})"
+    yield "partial", f"{shares}; with those, {say(f'cell.{name}')} is {', '.join(told)}"
+
+
 def _judge_in_doubt(run: ReadRun) -> Iterator[tuple[str, str]]:
-    if len(run.judge_names) > 1:
-        names = ", ".join(sorted(run.judge_names))
+    if len(run.judge.names) > 1:
+        names = ", ".join(sorted(run.judge.names))
         yield "several_judges", f"the server of {run.letter}'s judge returned several model names: {names}"
     if run.run.manifest.get("imported") and _compared(run).judge == _UNKNOWN:
         yield "judge_unknown", f"{run.letter} was imported from files that do not name its judge"

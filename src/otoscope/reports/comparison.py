@@ -70,7 +70,7 @@ def _title(comparison: Comparison) -> Text:
 
 def _print_runs(comparison: Comparison, console: Console, say: Cleaner) -> None:
     judged = [_judged(run, say) for run in comparison.runs]
-    alike = len(set(judged)) == 1
+    alike = len(set(judged)) == 1 and not comparison.judged_differently
     if alike:
         print_wrapped(console, Text(f"All {judged[0]}"))
     for run, how in zip(comparison.runs, judged, strict=True):
@@ -94,23 +94,42 @@ def _judged(run: ComparedRun, say: Cleaner) -> str:
 
 
 def _print_table(headers: Sequence[str], rows: Mapping[str, Sequence[str]], console: Console) -> None:
-    """Print the cells of each row, by its name, under their headers: categories, a rule, means over them."""
+    """Print the cells of each row, by its name, under their headers: categories, a rule, means over them.
+
+    What does not fit into the width goes into further tables below.
+    """
     texts = [headers, *rows.values()]
     widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
     names = max(len(_NAMES[name]) for name in rows)
     gap = "  " if names + sum(widths) + 2 * len(widths) <= console.width else " "
 
-    def line(name: str, cells: Sequence[str], style: str) -> Text:
-        shown = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    def line(name: str, cells: Sequence[str], columns: Sequence[int], style: str) -> Text:
+        shown = [cells[column].rjust(widths[column]) for column in columns]
         return Text(gap.join([name.ljust(names), *shown]), style=style)
 
-    header = line("", headers, _QUIET)
-    print_line(console, header)
-    for name, cells in rows.items():
-        if name == "mixed_audio":
-            rule = "-" if console.options.ascii_only else "─"
-            print_line(console, Text(rule * len(header.plain), style=_QUIET))
-        print_line(console, line(_NAMES[name], cells, _TOTAL if name == "average" else _CELL))
+    for number, columns in enumerate(_fitting(widths, console.width - names, len(gap))):
+        if number:
+            console.print()
+        header = line("", headers, columns, _QUIET)
+        print_line(console, header)
+        for name, cells in rows.items():
+            if name == "mixed_audio":
+                rule = "-" if console.options.ascii_only else "─"
+                print_line(console, Text(rule * len(header.plain), style=_QUIET))
+            print_line(console, line(_NAMES[name], cells, columns, _TOTAL if name == "average" else _CELL))
+
+
+def _fitting(widths: Sequence[int], space: int, gap: int) -> list[list[int]]:
+    """Return the columns of each table, so that none is wider than the space, but for single columns."""
+    tables: list[list[int]] = [[]]
+    left = space
+    for column, width in enumerate(widths):
+        if tables[-1] and width + gap > left:
+            tables.append([])
+            left = space
+        tables[-1].append(column)
+        left -= width + gap
+    return tables
 
 
 def _print_models(difference: ModelDifference, comparison: Comparison, console: Console) -> None:

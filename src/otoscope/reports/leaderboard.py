@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -22,9 +23,13 @@ from otoscope.stats import INTERVAL_LABEL
 FORMAT = 1
 NOT_AVAILABLE = "n/a"
 
-_PARTIAL = "Partial, without a rank"
+_APART = "Apart, without a rank"
 _INTERVAL = f"ci95 is the 95 % interval of the average, {INTERVAL_LABEL}"
-_PLACES = "Where rows come from: a wider terminal shows it, and --format csv, md or json"
+_PUBLISHED = (
+    "Published rows beside local ones were sampled by the official protocol (judge at temperature 1.0), or "
+    "do not say how; local ones by the default protocol (temperature 0), if the judge's title names no other"
+)
+_MORE = "A wider terminal shows more columns; --format csv, md or json all of them"
 _LEAST_NAME, _MOST_NAME = 12, 40
 """Between them lies the width of the names: longer ones are folded."""
 _MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
@@ -151,7 +156,12 @@ _FROM = _Column("from", lambda row: row.path or row.source or "", to_the_left=Tr
 
 _ALL = (_RANK, *_PARTS, _AVERAGE, _CI95, _SCORED, _STATUS, _PROTOCOL, _SCORING, _TAGS, _FROM)
 _FIRST_TO_GO = (_FROM, _SCORING, _TAGS, _PROTOCOL)
-_NARROW = (_RANK, *_PARTS, _SHORT_AVERAGE, _CI95, _BOTH)
+_NARROW = (
+    (_RANK, *_PARTS, _SHORT_AVERAGE, _CI95, _BOTH),
+    (_RANK, *_PARTS, _SHORT_AVERAGE, _STATUS),
+    (_RANK, _SHORT_AVERAGE, _STATUS),
+)
+"""What is left where there is too little space for any of the others, from the widest on."""
 
 
 def _name(row: Row) -> str:
@@ -167,10 +177,18 @@ def _title(group: Group) -> str:
 
 def _parts(group: Group) -> Iterator[tuple[str, list[Row]]]:
     """Yield the rows over the whole set, then those that stand apart, each with what is said above them."""
-    for above, complete in (("", True), (_PARTIAL, False)):
+    for above, complete in (("", True), (_APART, False)):
         rows = [row for row in group.rows if row.complete == complete]
         if rows:
             yield above, rows
+
+
+def _below(board: Leaderboard, *, intervals: bool) -> Iterator[str]:
+    """Yield what has to be said below the tables."""
+    if any(len({row.status == LOCAL for row in group.rows}) == 2 for group in board.groups):
+        yield _PUBLISHED
+    if intervals:
+        yield _INTERVAL
 
 
 def _used(columns: Iterable[_Column], rows: Sequence[Row]) -> list[_Column]:
@@ -198,10 +216,10 @@ def render(board: Leaderboard, console: Console) -> None:
         console.print()
     for number, text in footnotes:
         print_wrapped(console, Text(say(text)), lead=Text(f"[{number}]".ljust(5), style=_QUIET))
-    if any(row.ci95 for row in rows):
-        print_wrapped(console, Text(_INTERVAL, style=_QUIET))
+    for text in _below(board, intervals=table.shows(_CI95)):
+        print_wrapped(console, Text(text, style=_QUIET))
     if not table.shows(_FROM):
-        print_wrapped(console, Text(_PLACES, style=_QUIET))
+        print_wrapped(console, Text(_MORE, style=_QUIET))
     _print_skipped(board, console, say)
 
 
@@ -219,7 +237,7 @@ class _Table:
         self._console, self._say, self._name = console, say, name
         self._widths = {
             column: max(cell_len(column.header), *(cell_len(self._cell(column, row)) for row in rows))
-            for column in (*_ALL, *_NARROW)
+            for column in {*_ALL, *chain.from_iterable(_NARROW)}
         }
         self._name_width = min(_MOST_NAME, max(cell_len(name(row)) for row in rows))
         self._columns, self._gap = self._fitting(rows)
@@ -230,9 +248,12 @@ class _Table:
             for gap in (2, 1):
                 if self._name_width + self._beside(columns, gap) <= self._console.width:
                     return columns, " " * gap
-        columns = _used(_NARROW, rows)
-        left = max(_LEAST_NAME, self._console.width - self._beside(columns, 1))
-        self._name_width = min(self._name_width, left)
+        for narrow in _NARROW:
+            columns = _used(narrow, rows)
+            left = self._console.width - self._beside(columns, 1)
+            if left >= _LEAST_NAME:
+                break
+        self._name_width = min(self._name_width, max(_LEAST_NAME, left))
         return columns, " "
 
     def _beside(self, columns: Sequence[_Column], gap: int) -> int:
@@ -297,8 +318,8 @@ def to_markdown(board: Leaderboard) -> str:
             lines += [f"{above}:", ""] if above else []
             lines += [*_markdown_table(columns, rows, footnotes), ""]
     lines += [f"{number}. {_escaped(text)}" for number, text in footnotes]
-    if any(row.ci95 for row in everything):
-        lines += ["", f"{_INTERVAL}."]
+    for text in _below(board, intervals=_CI95 in columns):
+        lines += ["", f"{text}."]
     if board.skipped:
         lines += ["", "Skipped:", "", *(f"- {_escaped(text)}" for text in board.skipped)]
     return "\n".join(lines) + "\n"
