@@ -97,9 +97,14 @@ def flags(url: str, data: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the real command, as a process would start it."""
-    return [sys.executable, "-X", "utf8", "-m", "otoscope", *arguments]
+def command(*arguments: str, page: bool = False) -> list[str]:
+    """Return the real command, as a process would start it.
+
+    Without ``page``, what evaluates leaves its page out: it takes seconds, and is tested by itself.
+    """
+    evaluates = arguments[:1] in (("eval",), ("demo",), ("judge",)) and "--help" not in arguments
+    more = () if page or not evaluates else ("--no-html",)
+    return [sys.executable, "-X", "utf8", "-m", "otoscope", *arguments, *more]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -109,11 +114,15 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def otoscope(
-    *arguments: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None, timeout: float = 60
+    *arguments: str,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    page: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the real command to its end and return what it printed."""
+    """Run the real command to its end and return what it printed; ``page`` as in :func:`command`."""
     return subprocess.run(
-        command(*arguments),
+        command(*arguments, page=page),
         cwd=cwd,
         env=environment(**(environ or {})),
         capture_output=True,

@@ -33,6 +33,7 @@ LAYERS: dict[str, int] = {
     "store": 2,
     "scoring": 2,
     "exchange": 2,
+    "judge_profile": 2,
     "backends": 3,
     "judge": 3,
     "embedded": 3,

@@ -31,6 +31,7 @@ from otoscope.config import (
 )
 from otoscope.errors import ConfigError
 from tests.support import judge_endpoint, model_endpoint
+from tests.support import otoscope as run_command
 
 MODEL_URL = "http://model.test:8000/v1"
 JUDGE_URL = "https://judge.test/v1"
@@ -182,6 +183,36 @@ def test_a_judge_s_key_may_be_a_header(name: str) -> None:
     settings = settled(judge_model_args={"extra_headers": {name: "k"}})
     assert settings.judge is not None
     assert judge_endpoint(settings).authorization is None
+
+
+@pytest.mark.parametrize("name", ["model", "api_url", "api_key", "model_revision", "run_dir", "weights"])
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_stands_for_no_default(name: str, text: str) -> None:
+    """A variable that was not set must not choose another model or server than was meant."""
+    assert f"{name}: is empty" in refused({"OTOSCOPE_API_URL": MODEL_URL}, **{name: text})
+
+
+@pytest.mark.parametrize("name", ["model_id", "api_url", "api_key", "revision"])
+def test_an_empty_text_of_the_judge_stands_for_no_default(name: str) -> None:
+    """Neither the paper's judge nor OpenAI's server is asked because a name or a URL is empty."""
+    said = refused({"OPENAI_API_KEY": "k"}, judge_model_args={"api_key": "k", name: ""})
+    assert f"judge_model_args.{name}: is empty" in said
+
+
+def test_an_empty_text_where_none_can_be_meant_is_none() -> None:
+    """No system prompt and no label can be meant; an empty variable of the environment is not set."""
+    environ = {"OTOSCOPE_API_URL": "", "OTOSCOPE_JUDGE_API_URL": "", "OPENAI_BASE_URL": ""}
+    assert settled(environ, system_prompt="", label="").prompt.system is None
+
+
+@pytest.mark.parametrize(
+    "flag", ["--judge-model", "--judge-api-url", "--model", "--api-url", "--tasks", "--tag"]
+)
+def test_an_empty_flag_is_refused_by_its_name(flag: str) -> None:
+    """Whatever the command would have put in its place: an unset shell variable is said to be one."""
+    done = run_command("demo", flag, "")
+    assert done.returncode == 2
+    assert f"{flag}: is empty" in done.stderr
 
 
 def test_missing_necessities_name_their_flags() -> None:
@@ -383,6 +414,14 @@ def test_an_unknown_key_like_none_lists_all() -> None:
         {"generation_config": {"retries": -1}},
         {"generation_config": {"retry_interval": -1}},
         {"generation_config": {"stream": 1}},
+        {"generation_config": {"temperature": "hot"}},
+        {"generation_config": {"temperature": True}},
+        {"generation_config": {"max_tokens": "2048"}},
+        {"generation_config": {"max_tokens": 2048.5}},
+        {"generation_config": {"top_p": [1]}},
+        {"generation_config": {"seed": "x"}},
+        judge(generation_config={"temperature": "0"}),
+        judge(generation_config={"max_completion_tokens": {}}),
         {"generation_config": {"extra_body": 5}},
         {"generation_config": {"stop": {object()}}},
         {"extra_body": {"x": float("nan")}},

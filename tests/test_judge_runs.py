@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,11 @@ from otoscope import TaskConfig, judge_runs, load_run, run_task
 from otoscope.errors import ConfigError, EndpointError, RunDirectoryError
 from otoscope.judging import Owed, Skipped, Unusable, look
 from otoscope.lock import RunLock
-from otoscope.records import (
-    Event,
-    Judged,
-)
+from otoscope.records import Event, Judged, Order
+from tests.foreign_files import batch_output, chat_result, metadata, write_lines
 from tests.scripted_server import Response, ScriptedServer, Seen, delayed, scripted_answers
 from tests.support import FAST, command, config, environment, lines, otoscope, write_data
+from tests.support import flags as eval_flags
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -157,6 +157,8 @@ def test_the_same_command_again_sends_and_writes_nothing(judged_run: Path) -> No
             again = otoscope("judge", *words, environ=KEY)
             assert again.returncode == 0, again.stderr
             assert "already judged by" in again.stderr
+            assert "nothing to ask for" in again.stderr
+            assert "finished" not in again.stderr
             assert again.stdout.count(" on AIR-Bench Chat") == 1
         assert server.requests == []
     assert before == files(judged_run) | {f"copy {name}": data for name, data in files(copy).items()}
@@ -211,6 +213,8 @@ def test_only_another_url_of_the_same_judge_is_refused(tmp_path: Path) -> None:
         refused = otoscope(*words, environ=KEY)
         assert refused.returncode == 6
         assert "--allow-changed judge.api_url" in refused.stderr
+        assert "--judge-revision" in refused.stderr
+        assert "--model-revision" not in refused.stderr
         assert elsewhere.requests == []
         done = otoscope(*words, "--allow-changed", "judge.api_url", environ=KEY)
         assert done.returncode == 0, done.stderr
@@ -353,10 +357,18 @@ def test_the_limit_is_shared_and_never_exceeded(tmp_path: Path) -> None:
         times = sorted(seen.at for seen in server.requests)
         assert set(paid(server).values()) == {1}
     assert len(times) == 4 * 32
-    assert done.stdout.count(" on AIR-Bench Chat") == 4
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["model", str(n)] for n in range(4)]
+    for run, line in zip(runs, done.stdout.splitlines(), strict=True):
+        average = load_run(run).summary.average
+        assert average.ci95 is not None
+        shown = f"Average {average.gpt_score:.2f} [{average.ci95[0]:.2f}, {average.ci95[1]:.2f}], "
+        assert shown in line
+        assert "  16/16  " in line
+        assert line.endswith(f"  {run}")
     assert times[2] - times[0] >= 0.05, "the first sample goes alone"
     assert "128 verdicts to ask for" in " ".join(done.stderr.split())
     assert "judged 128/128" in done.stderr
+    assert "answered" not in done.stderr, "nothing is to be answered"
     for run in runs:
         assert numbers(run)["counts"]["scored"] == 16
 
@@ -410,7 +422,7 @@ def test_one_locked_run_does_not_stop_the_others(tmp_path: Path) -> None:
         for run, words in ((runs[0], "in use by pid"), (runs[3], "format 99"), (runs[4], "samples.jsonl")):
             assert any(str(run) in line and words in line for line in last), done.stderr
         assert "judged 32/32" in done.stderr
-        assert done.stdout.count(" on AIR-Bench Chat") == 2
+        assert len(done.stdout.splitlines()) == 2
         assert numbers(runs[1])["counts"]["scored"] == numbers(runs[2])["counts"]["scored"] == 8
         taken = otoscope("judge", str(runs[0]), str(runs[1]), *flags(server.url), environ=KEY)
         assert taken.returncode == 0, taken.stderr
@@ -437,7 +449,10 @@ def test_blank_answers_of_one_run_are_its_own_trouble(tmp_path: Path) -> None:
         server.reset()
         done = otoscope("judge", str(blank), *map(str, runs), *flags(server.url), environ=KEY)
         assert done.returncode == 4
-        assert "--judge-blank" in done.stderr
+        said = next(line for line in done.stderr.splitlines() if line.startswith("otoscope: error:"))
+        assert said.startswith(f"otoscope: error: {blank}: 16 of the first 16 answers are blank")
+        assert "--judge-blank" in said
+        assert "retry-failed" not in said, "it is for answers that are asked for"
         assert len(asked_of_judge(server)) == 64
 
 
@@ -600,8 +615,40 @@ def test_a_summary_that_was_not_written_is_written(judged_run: Path) -> None:
 
 def test_what_is_wrong_with_the_settings_names_the_run(judged_run: Path) -> None:
     """Without a key nothing is looked at any further, and the message says for which run."""
-    with pytest.raises(ConfigError, match=f"^{judged_run}: no key for the judge"):
+    with pytest.raises(ConfigError, match=f"^{judged_run}: no key for the judge") as refused:
         look(TaskConfig(), [judged_run], {})
+    assert "--judge-model embedded" in str(refused.value)
+    assert "--no-judge" not in str(refused.value)
+
+
+@pytest.mark.parametrize("command_name", ["eval", "judge"])
+def test_advice_on_a_judge_that_is_not_served_is_the_command_s(tmp_path: Path, command_name: str) -> None:
+    """To answer now and judge later is said to whoever is answering, as a command, and to nobody else."""
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "judge":
+            return Response(status=404, error={"message": "no such model"})
+        return scripted_answers()(seen, attempt)
+
+    with ScriptedServer(script) as server:
+        data = write_data(tmp_path / "data", each=1)
+        run = tmp_path / "run"
+        if command_name == "judge":
+            run_task(config(server.url, data, run, no_judge=True))
+            words = ["judge", str(run), *flags(server.url, "zzz")]
+        else:
+            words = eval_flags(server.url, data, "--run-dir", str(run))
+        done = otoscope(*words, environ=KEY)
+        assert done.returncode == 5
+        assert "--judge-model embedded" in done.stderr
+        if command_name == "judge":
+            assert "(404: no such model). It serves: scripted-" in done.stderr
+        later = [line for line in done.stderr.splitlines() if "--no-judge" in line]
+        assert len(later) == (command_name == "eval"), done.stderr
+        if later:
+            resumed = otoscope(*later[0].replace("--api-key ...", "--api-key model-key").split()[1:])
+            assert resumed.returncode == 0, resumed.stderr
+            assert len(lines(run / "answers.jsonl")) == 8
 
 
 def test_an_import_that_lacks_answers_is_not_judged(judged_run: Path) -> None:
@@ -640,16 +687,218 @@ def test_a_file_of_answers_becomes_a_run_that_is_judged(tmp_path: Path) -> None:
         named = [*words, "--run-dir", str(tmp_path / "named")]
         assert otoscope(*named, cwd=tmp_path, environ=KEY).returncode == 0
         assert numbers(tmp_path / "named")["counts"]["scored"] == 8
-        file.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
-        changed = otoscope(*named, cwd=tmp_path, environ=KEY)
-        assert changed.returncode == 6
-        assert "as it is" in changed.stderr
+        other = tmp_path / "other.jsonl"
+        other.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+        strange = otoscope("judge", str(other), *named[2:], cwd=tmp_path, environ=KEY)
+        assert strange.returncode == 6
+        assert f"not of {other}" in strange.stderr
     assert numbers(run)["counts"]["scored"] == 7
     assert "answers.jsonl:8" in done.stderr
 
 
-def test_data_are_for_files_alone(judged_run: Path) -> None:
-    """--data with a run would do nothing, so it is refused."""
-    done = otoscope("judge", str(judged_run), "--data", "anywhere", environ=KEY)
+class JudgedFiles:
+    """The command on files of answers in a folder, with a count of what it asks for."""
+
+    def __init__(self, folder: Path, server: ScriptedServer) -> None:
+        self.folder = folder
+        self.url = server.url
+        self._server = server
+
+    def write(self, name: str, *rows: dict[str, Any]) -> None:
+        """Write one of the files."""
+        write_lines(self.folder / name, rows)
+
+    def judge(self, *words: str, judge: str = "other-judge") -> tuple[int, subprocess.CompletedProcess[str]]:
+        """Judge files; return how many verdicts were asked for, and what was printed."""
+        before = len(self._server.requests)
+        done = otoscope(
+            "judge", *words, *flags(self.url, judge), cwd=self.folder,
+            environ={**KEY, "COLUMNS": "1000"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return len(self._server.requests) - before, done
+
+    def runs(self) -> list[Path]:
+        """Return the runs that were made of files."""
+        return sorted(path for path in (self.folder / "outputs").iterdir() if "judged-by" not in path.name)
+
+
+@pytest.fixture
+def judged_files(tmp_path: Path) -> Iterator[JudgedFiles]:
+    """Give a folder in which the command judges files of answers."""
+    with ScriptedServer() as server:
+        yield JudgedFiles(tmp_path, server)
+
+
+ROWS = [chat_result(metadata(number), f"A tone {number}.") for number in range(6)]
+ANOTHER = chat_result(metadata(0), "Another answer.")
+
+
+def test_of_a_file_that_changed_only_what_is_new_is_judged(judged_files: JudgedFiles) -> None:
+    """A row more costs its own verdicts, a row less none; the numbers are those of the file as it is."""
+    judged_files.write("a.jsonl", *ROWS[:4])
+    assert judged_files.judge("a.jsonl")[0] == 8
+    (run,) = judged_files.runs()
+    made = manifest(run)
+    judged_files.write("a.jsonl", *ROWS[:5])
+    assert judged_files.judge("a.jsonl")[0] == 2
+    judged_files.write("a.jsonl", *ROWS[1:5])
+    asked, less = judged_files.judge("a.jsonl")
+    assert asked == 0
+    assert "nothing to ask for" in less.stderr
+    assert numbers(run)["counts"]["expected"] == numbers(run)["counts"]["scored"] == 4
+    judged_files.write("a.jsonl", ANOTHER, *ROWS[1:5])
+    assert judged_files.judge("a.jsonl")[0] == 2
+    assert numbers(run)["counts"]["scored"] == 5
+    assert judged_files.runs() == [run]
+    for name in ("run_id", "created_at", "judge_id"):
+        assert manifest(run)[name] == made[name]
+    judged_files.write("b.jsonl", ANOTHER, *ROWS[1:5])
+    assert judged_files.judge("b.jsonl", "--run-dir", "anew")[0] == 10, "a place that is named is a new start"
+    assert numbers(judged_files.folder / "anew") == numbers(run)
+
+
+def test_a_copy_for_another_judge_follows_the_file(judged_files: JudgedFiles) -> None:
+    """Also the verdicts of a second judge are asked for only where the file is new."""
+    judged_files.write("a.jsonl", *ROWS[:4])
+    judged_files.judge("a.jsonl")
+    assert judged_files.judge("a.jsonl", judge="second-judge")[0] == 8
+    judged_files.write("a.jsonl", *ROWS[:5])
+    assert judged_files.judge("a.jsonl", judge="second-judge")[0] == 2
+    (run,) = judged_files.runs()
+    assert numbers(copy_of(run, "second-judge"))["counts"]["scored"] == 5
+
+
+def test_a_file_by_another_name_costs_nothing_again(judged_files: JudgedFiles) -> None:
+    """The same bytes under another name are a run of their own with the verdicts that were paid for."""
+    judged_files.write("a.jsonl", *ROWS)
+    judged_files.judge("a.jsonl")
+    (first,) = judged_files.runs()
+    (judged_files.folder / "a.jsonl").rename(judged_files.folder / "b.jsonl")
+    asked, _ = judged_files.judge("b.jsonl")
+    assert asked == 0
+    (second,) = set(judged_files.runs()) - {first}
+    assert numbers(second) == numbers(first)
+    assert manifest(second)["run_id"] != manifest(first)["run_id"]
+    assert [manifest(run)["label"] for run in (first, second)] == ["a", "b"]
+
+
+def test_equal_files_of_one_command_are_judged_once(judged_files: JudgedFiles) -> None:
+    """Two files with the same content cost what one costs, and it is said which was left out."""
+    for name in ("a.jsonl", "b.jsonl"):
+        judged_files.write(name, *ROWS)
+    asked, done = judged_files.judge("a.jsonl", "b.jsonl")
+    assert asked == 12
+    assert "b.jsonl: has the same content as a.jsonl" in done.stderr
+
+
+def test_a_file_s_run_is_renewed_by_one_process_alone(judged_files: JudgedFiles) -> None:
+    """While another process writes to the run of a file that has changed, nothing of it is touched."""
+    judged_files.write("a.jsonl", *ROWS[:4])
+    judged_files.judge("a.jsonl")
+    (run,) = judged_files.runs()
+    judged_files.write("a.jsonl", *ROWS)
+    with RunLock(run):
+        before = files(run)
+        done = otoscope("judge", "a.jsonl", "--judge-model", "j", cwd=judged_files.folder, environ=KEY)
+        assert done.returncode == 6
+        assert "in use by pid" in done.stderr
+        assert files(run) == before
+    assert judged_files.runs() == [run]
+
+
+def test_what_is_torn_or_foreign_is_not_taken_over(judged_files: JudgedFiles) -> None:
+    """Verdict lines that counted nowhere, half ones and those of another run, count nowhere else either."""
+    judged_files.write("a.jsonl", *ROWS[:4])
+    judged_files.judge("a.jsonl")
+    (run,) = judged_files.runs()
+    stored = (run / "verdicts.jsonl").read_bytes().splitlines(keepends=True)
+    foreign = json.dumps({**json.loads(stored[0]), "run": "another"}).encode() + b"\n"
+    (run / "verdicts.jsonl").write_bytes(foreign + b"".join(stored[1:-1]) + stored[-1][:50])
+    judged_files.write("b.jsonl", *ROWS[:4])
+    assert judged_files.judge("b.jsonl")[0] == 2
+
+
+def test_a_file_with_verdicts_that_has_changed_is_not_mixed(judged_files: JudgedFiles) -> None:
+    """The verdicts that a file told before it was changed and those that it tells now are never one run's."""
+    rows = [batch_output(metadata(n), "A tone.", Order.REFERENCE_FIRST, f"8 {n}") for n in range(1, 3)]
+    judged_files.write("batch_run_output.jsonl", rows[0])
+    judged_files.judge("batch_run_output.jsonl")
+    before = files(judged_files.runs()[0])
+    judged_files.write("batch_run_output.jsonl", *rows)
+    again = otoscope("judge", "batch_run_output.jsonl", cwd=judged_files.folder, environ=KEY)
+    assert again.returncode == 6
+    assert "before it was changed" in again.stderr
+    assert files(judged_files.runs()[0]) == before
+
+
+def test_what_is_said_of_a_file_s_answers_is_in_its_run(judged_files: JudgedFiles) -> None:
+    """Model, label, tags and filter arrive; what changes in them costs only what it changes in a text."""
+    judged_files.write("a.jsonl", chat_result(metadata(0), "<think>Hm.</think>A tone."), *ROWS[1:4])
+    told = ["--model", "my-model", "--label", "mine", "--tag", "x=1", "--tag", "y=2"]
+    assert judged_files.judge("a.jsonl", *told)[0] == 8
+    (run,) = judged_files.runs()
+    summary = load_run(run).summary
+    assert (summary.model, summary.label, summary.tags) == ("my-model", "mine", {"x": "1", "y": "2"})
+    assert lines(run / "answers.jsonl")[0]["text"] == "A tone."
+    assert judged_files.judge("a.jsonl", *told, "--answer-filter", "none")[0] == 2
+    assert lines(run / "answers.jsonl")[0]["text"] == "<think>Hm.</think>A tone."
+    judged_files.write("b.jsonl", *ROWS[:3])
+    asked, two = judged_files.judge("a.jsonl", "b.jsonl")
+    assert asked == 6
+    assert [line.split()[0] for line in two.stdout.splitlines()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--data", "x"), ("--model", "x"), ("--label", "x"), ("--tag", "x=1"), ("--answer-filter", "none")],
+)
+def test_what_is_said_of_a_file_is_for_files_alone(judged_run: Path, flag: str, value: str) -> None:
+    """With a run these flags would do nothing, so they are refused."""
+    done = otoscope("judge", str(judged_run), flag, value, environ=KEY)
     assert done.returncode == 2
-    assert "--data" in done.stderr
+    assert f"{flag} is for answers in a file" in done.stderr
+
+
+def test_one_model_is_not_said_of_several_files(judged_files: JudgedFiles) -> None:
+    """--model with two files would name both alike."""
+    for number in range(2):
+        judged_files.write(f"{number}.jsonl", *ROWS[number:])
+    done = otoscope("judge", "0.jsonl", "1.jsonl", "--model", "m", cwd=judged_files.folder, environ=KEY)
+    assert done.returncode == 2
+    assert "--model" in done.stderr
+
+
+def test_a_dry_run_tells_all_and_sends_and_writes_nothing(
+    judged_run: Path, judged_files: JudgedFiles
+) -> None:
+    """Runs in place, copies, new files and changed ones, with the verdicts in all; no key is needed."""
+    folder = judged_files.folder
+    judged_files.write("old.jsonl", *ROWS[:4])
+    judged_files.judge("old.jsonl")
+    judged_files.judge("old.jsonl", judge="second-judge")
+    judged_files.write("old.jsonl", *ROWS[:5])
+    judged_files.write("new.jsonl", *ROWS)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    words = ["judge", str(judged_run), "old.jsonl", "new.jsonl", *flags(judged_files.url, "second-judge")]
+    dry = otoscope(*words, "--dry-run", cwd=folder, environ={"COLUMNS": "1000"})
+    assert dry.returncode == 0, dry.stderr
+    told = dry.stdout
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert f"{judged_run}: 32 verdicts, over a copy of the answers in {judged_run}--judged-by-second-" in told
+    assert re.search(
+        r"outputs/old-\w+: 2 verdicts, over a copy of the answers in outputs/old-\w+--judged-by", told
+    )
+    assert re.search(r"outputs/new-\w+: 12 verdicts, in place", told)
+    assert "46 verdicts to ask for" in told
+    assert "Nothing was sent and nothing written." in told
+    assert "/otoscope-" not in told, "where it was tried out is not where it will lie"
+
+
+def test_a_dry_run_says_what_cannot_be_judged(judged_run: Path) -> None:
+    """Its exit code is that of the real one."""
+    stored = manifest(judged_run) | {"cannot_be_judged": "it holds verdicts alone"}
+    (judged_run / "manifest.json").write_text(json.dumps(stored), encoding="utf-8")
+    dry = otoscope("judge", str(judged_run), "--dry-run")
+    assert dry.returncode == 6
+    assert "verdicts alone" in " ".join(dry.stdout.split())

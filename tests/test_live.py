@@ -212,7 +212,24 @@ def test_several_runs_add_up() -> None:
         display(RunFailed(Path("a"), "somebody else has it"))
         display(replace(judged(), run_path=Path("b")))
     assert "a: cannot go on, which stops no other run: somebody else has it" in lines_of(console)
-    assert "answered 20/20 (20 before), -/min; judged 18/25 (12 before)" in lines_of(console)[-1]
+    assert lines_of(console)[-1].startswith("finished: judged 18/25 (12 before), -/min")
+
+
+def test_where_all_that_is_to_be_done_is_to_judge_answers_are_no_progress() -> None:
+    """What was answered before is neither in the lines nor in the tenths at which they come."""
+    console, clock = log(), Clock()
+    with LiveDisplay(console, clock=clock) as display:
+        display(started(0, before=100, verdicts=20, verdicts_before=180))
+        for _ in range(20):
+            clock.now += 2
+            display(judged())
+    plan, *progress = lines_of(console)
+    assert plan == "100 samples: 20 verdicts to get (180 done before); run outputs/run"
+    assert [line.split(",")[0] for line in progress[:2]] == [
+        "judged 185/200 (180 before)",
+        "judged 190/200 (180 before)",
+    ]
+    assert not any("answer" in line for line in progress)
 
 
 def test_a_run_without_a_judge_shows_no_verdicts() -> None:

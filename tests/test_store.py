@@ -809,6 +809,17 @@ def test_an_unreadable_manifest_is_refused(run: Path, content: bytes) -> None:
         RunStore.open(run)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "it is empty"), (b"\n", "it is empty"), (b"{", "it holds no JSON object")]
+)
+def test_what_is_wrong_with_a_manifest_is_said_in_words(run: Path, content: bytes, says: str) -> None:
+    """An empty manifest is called empty, and a torn one torn; no parser's own words are shown."""
+    (run / MANIFEST).write_bytes(content)
+    with pytest.raises(RunDirectoryError, match=says) as refused:
+        RunStore.open(run)
+    assert "char" not in str(refused.value)
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(run: Path) -> None:
     """When making the content fails, the old file stays and no remains are left; the next write succeeds."""
 

@@ -222,9 +222,11 @@ def _refusal(path: Path, refused: Mapping[str, tuple[Any, Any]]) -> str:
     lines = [f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in refused.items()]
     if all(name in URL_FIELDS for name in refused):
         flags = " ".join(f"--allow-changed {name}" for name in refused)
+        roles = [name.partition(".")[0] for name in refused]
+        revisions = " and ".join(f"--{role}-revision" for role in roles)
         advice = (
-            f"If it is the same model behind another address, go on with the same command and {flags}. "
-            "(With --model-revision or --judge-revision the revision is the identity, and the URL is free)"
+            f"If it is the same {' and '.join(roles)} behind another address, go on with the same command "
+            f"and {flags}. (With {revisions} the revision is the identity, and the URL is free)"
         )
     elif all(name.startswith("judge.") for name in refused):
         advice = (

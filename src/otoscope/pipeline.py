@@ -351,12 +351,14 @@ class Pipeline:
 
     def _check_blank(self, limit: int) -> None:
         if self._blank > limit and not self._judge_blank and self._judge is not None:
+            blank = f"{self._blank} of the first {self._answered} answers are blank"
+            if self._backend is None:
+                raise EndpointError("model", f"{blank}. To judge them as they are, give --judge-blank")
             raise EndpointError(
                 "model",
-                f"{self._blank} of the first {self._answered} answers are blank. Is the server's chat "
-                "template the model's own, and does it get the audio? They are stored and not judged yet. "
-                f"Once it is mended, resume with --retry-failed {EMPTY_ANSWER}; to judge them as they are, "
-                "with --judge-blank",
+                f"{blank}. Is the server's chat template the model's own, and does it get the audio? They "
+                f"are stored and not judged yet. Once it is mended, resume with --retry-failed {EMPTY_ANSWER}"
+                "; to judge them as they are, with --judge-blank",
             )
 
     # --- stopping -----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ _KEY_ADVICE = {
 }
 _PLACE_ADVICE = {
     "model": "Check --model and --api-url",
-    "judge": "Check --judge-model and --judge-api-url, or answer only with --no-judge and judge later",
+    "judge": "Check --judge-model and --judge-api-url, or judge in here with --judge-model embedded",
 }
 
 
@@ -315,7 +315,8 @@ class ChatEndpoint:
         if served is None or name in served:
             return f"{text}. The model's name or the path of the URL is wrong. {advice}"
         names = self._said(", ".join(sorted(served)[:12]) or "none")
-        return f"it does not know the model ({text}){did_you_mean(name, served)} It serves: {names}. {advice}"
+        hint = did_you_mean(name, served) or "."
+        return f"it does not know the model ({text}){hint} It serves: {names}. {advice}"
 
     def _called(self) -> str:
         return f"the {self.settings.role} {self.settings.name!r}"

@@ -9,10 +9,13 @@ from typing import Any
 
 from otoscope.benchmark import BENCHMARK
 from otoscope.config import BASELINE, EMBEDDED, TaskConfig, parse_limit, parse_object
+from otoscope.config.checks import refuse_empty
 from otoscope.errors import ConfigError
 from otoscope.records import FailureKind
 
 CLIP_KINDS = (FailureKind.MISSING_AUDIO, FailureKind.BAD_AUDIO, FailureKind.OUTSIDE_ROOT)
+FILE_FLAGS = ("--data", "--model", "--label", "--tag", "--answer-filter")
+"""What ``judge`` is told of answers in a file; a run knows it."""
 URL_FLAGS = ("--api-url", "--judge-api-url")
 JUDGING_FLAGS = (
     "--judge-model",
@@ -23,12 +26,22 @@ JUDGING_FLAGS = (
     "--no-swap",
     "--run-dir",
     "--work-dir",
-    "--data",
+    *FILE_FLAGS,
     "--min-coverage",
     "--allow-changed",
 )
 """What makes a command that judges the same command again, beside its runs."""
+DRY_RUN_KEY = {"OTOSCOPE_JUDGE_API_KEY": "none"}
+"""A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
 SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
+
+
+def refuse_empty_flags(args: argparse.Namespace) -> None:
+    """Refuse a flag whose value is empty, as it is from a shell variable that was not set."""
+    for name, given in vars(args).items():
+        for value in given if isinstance(given, list) else [given]:
+            if isinstance(value, str):
+                refuse_empty(value, f"--{name.replace('_', '-')}")
 
 
 def task_config(args: argparse.Namespace) -> TaskConfig:
@@ -74,7 +87,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         run_dir=args.run_dir,
         use_cache=args.use_cache,
         label=args.label,
-        tags=_tags(args.tag),
+        tags=given_tags(args.tag),
         min_coverage=args.min_coverage,
         retry_failed=_words(args.retry_failed),
         allow_changed=_words(args.allow_changed),
@@ -168,7 +181,8 @@ def _words(text: str | Sequence[str] | None) -> list[str] | None:
     return [word.strip() for piece in texts for word in piece.split(",") if word.strip()]
 
 
-def _tags(pairs: Sequence[str] | None) -> dict[str, str] | None:
+def given_tags(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    """Return what ``--tag`` says. Raises ``ConfigError``."""
     tags: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from otoscope.cli.arguments import (
     CLIP_KINDS,
+    DRY_RUN_KEY,
     JUDGING_FLAGS,
     SECRET_FLAGS,
     URL_FLAGS,
     flag_name,
     given_flags,
+    refuse_empty_flags,
     task_config,
 )
+from otoscope.cli.reporting import write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
-from otoscope.errors import OtoscopeError, RunInterruptedError
+from otoscope.errors import EndpointError, OtoscopeError, RunDirectoryError, RunInterruptedError
 from otoscope.records import FailureKind
 
 if TYPE_CHECKING:
@@ -48,9 +51,11 @@ class Command:
         self._args = args
         self._environ = environ
         self._run_path: Path | None = None
+        self._judge_is_gone = False
 
     def run(self) -> int:
         """Carry the command out and return its exit code."""
+        refuse_empty_flags(self._args)
         match self._args.command:
             case "eval" | "demo":
                 return self.eval()
@@ -58,8 +63,6 @@ class Command:
                 return self.judge()
             case "models":
                 return self.fetch_models()
-            case "report":
-                return self.report()
             case _:
                 # A command with a module of its own, which its parser names.
                 return int(self._args.carry_out(self._args, self._environ))
@@ -70,42 +73,51 @@ class Command:
         from otoscope.opening import settings_for
         from otoscope.reports.plan import render_dry_run, render_settings
 
-        # A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run.
-        keyless = {"OTOSCOPE_JUDGE_API_KEY": "none"} if self._args.dry_run else {}
+        keyless = DRY_RUN_KEY if self._args.dry_run else {}
         settings = settings_for(task_config(self._args), {**keyless, **self._environ})
         if self._args.dry_run:
             render_dry_run(dry_run(settings), console())
             return 0
         render_settings(settings, console(stderr=True))
-        run = self._with_display(lambda on_event, stop: evaluate(settings, on_event=on_event, stop=stop))
+        try:
+            run = self._with_display(lambda on_event, stop: evaluate(settings, on_event=on_event, stop=stop))
+        except EndpointError as error:
+            self._judge_is_gone = error.role == "judge"
+            raise
         self._show([run], several=False)
         return self._coverage([(run, settings)])
 
     def judge(self) -> int:
         """Judge what is stored."""
-        from otoscope.cli.judging import runs_to_judge, tell_plan
+        from otoscope.cli.judging import dry_run, runs_to_judge, tell_plan
         from otoscope.judging import Unusable, judge_all, look
 
+        if self._args.dry_run:
+            return dry_run(self._args, self._environ)
         config, runs = runs_to_judge(self._args)
         found = look(config, runs, self._environ)
         if len(found) == 1 and isinstance(found[0], Unusable):
             raise found[0].error
         tell_plan(found)
         ended = self._with_display(lambda on_event, stop: judge_all(found, on_event=on_event, stop=stop))
-        errors = [one for one in ended if isinstance(one, OtoscopeError)]
+        errors = [
+            (one.source, end) for one, end in zip(found, ended, strict=True) if isinstance(end, OtoscopeError)
+        ]
         if len(found) == len(errors) == 1:
-            raise errors[0]
+            raise errors[0][1]
         done = [
             (end, one.settings)
             for one, end in zip(found, ended, strict=True)
             if not (isinstance(one, Unusable) or end is None or isinstance(end, OtoscopeError))
         ]
         self._show([run for run, _ in done], several=len(runs) > 1)
-        for error in errors:
-            complain(f"otoscope: error: {error}")
+        for source, error in errors:
+            # Trouble with its folder names that itself.
+            which = "" if isinstance(error, RunDirectoryError) else f"{source}: "
+            complain(f"otoscope: error: {which}{error}")
         if errors:
             self.say_how_to_resume()
-        return max([self._coverage(done), *(error.exit_code for error in errors)])
+        return max([self._coverage(done), *(error.exit_code for _, error in errors)])
 
     def fetch_models(self) -> int:
         """Fetch the weights of the models inside of this process."""
@@ -121,18 +133,12 @@ class Command:
             print(f"{title}: {folder}")
         return 0
 
-    def report(self) -> int:
-        """Show the numbers of stored runs."""
-        from otoscope.runs import load_run
-
-        runs = [load_run(path, scoring=self._args.scoring, view=self._args.view) for path in self._args.runs]
-        self._show(runs, several=len(runs) > 1)
-        return 0
-
     def say_how_to_resume(self) -> None:
         """Print the command that goes on with this run, where there is one to go on with."""
         if self._run_path is not None:
             complain(f"What was done is stored. Resume with:\n  {self._resuming()}")
+            if self._judge_is_gone:
+                complain(f"Or answer what is left now, and judge later:\n  {self._resuming('--no-judge')}")
 
     def _say_what_helps(self, failures: Mapping[str, int]) -> None:
         """Print, for the kinds of failures that there are, what makes another try worth it."""
@@ -160,8 +166,10 @@ class Command:
         else:
             words = ["eval", "--use-cache", str(self._run_path)]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
+        if "--no-judge" in (*words, *more):
+            given = [flag for flag in given if not flag.startswith("--judge")]
         words += ["--judge-blank"] if self._args.judge_blank else []
-        if self._args.retry_failed and not more:
+        if self._args.retry_failed and "--retry-failed" not in more:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]
         keys = "".join(f" {flag} ..." for flag in given)
         note = "\n(what holds a key is not stored: give it again)" if given else ""
@@ -212,16 +220,27 @@ class Command:
         return EXIT_INCOMPLETE
 
     def _show(self, runs: Sequence[Run], *, several: bool) -> None:
+        """Print the reports of what was run, and write each run's page."""
+        self._print(runs, several=several)
+        if not self._args.no_html:
+            for run in runs:
+                write_page_apart(run.path, self._args.lang)
+
+    def _print(self, runs: Sequence[Run], *, several: bool) -> None:
         if self._args.format == "json":
             told = [run.summary.to_json() for run in runs]
             print(as_json(told if several else told[0]))
             return
+        if len(runs) > 1:
+            from otoscope.reports.plan import render_judged
+            from otoscope.texts import catalogue
+
+            render_judged(runs, catalogue(self._args.lang), console())
+            return
         from otoscope.reports.terminal import render
 
-        for number, run in enumerate(runs):
-            if number:
-                print()
-            render(run.summary, console(), run_path=run.path)
+        for run in runs:
+            render(run.summary, console(), run_path=run.path, language=self._args.lang)
 
 
 async def _interruptible(work: Callable[[Stop], Awaitable[_T]], leave: Callable[[int], None]) -> _T:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from otoscope._version import __version__
-from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS, VIEWS
-from otoscope.cli import compare, exchange, leaderboard
+from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
+from otoscope.cli import compare, exchange, leaderboard, reporting
 from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS
 from otoscope.errors import did_you_mean
 
@@ -100,29 +100,22 @@ def command_parser() -> _Parser:
         metavar="DIR",
         help="where new runs are made (default: beside their source; of files, outputs)",
     )
-    place.add_argument(
-        "--data", type=Path, metavar="PATH", help="the folder with Chat/, for a file of answers"
+    judge.add_argument("--dry-run", action="store_true", help="show what would be judged; send nothing")
+    told = judge.add_argument_group("answers in a file")
+    told.add_argument("--data", type=Path, metavar="PATH", help="the folder with Chat/ that they are about")
+    told.add_argument("--model", metavar="NAME", help="which model they are from; of one file")
+    told.add_argument("--label", metavar="TEXT", help="the run's name in tables (default: the file's)")
+    told.add_argument(
+        "--tag", action="append", metavar="K=V", help="for finding the run again; may be repeated"
+    )
+    told.add_argument(
+        "--answer-filter",
+        metavar="RULE",
+        help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged",
     )
     _add_continue_flags(judge)
 
-    report = commands.add_parser(
-        "report", help="show the numbers of stored runs", description="Show the numbers of stored runs."
-    )
-    report.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    report.add_argument(
-        "--scoring",
-        choices=("default", "official"),
-        default="default",
-        help="rules applied to the stored replies; official: the official script's",
-    )
-    report.add_argument(
-        "--view",
-        choices=tuple(VIEWS),
-        default="full",
-        help="paper-2000: without the two generation tasks, as in the paper's table",
-    )
-    _add_format_flag(report)
-    for command in (compare, leaderboard, exchange):
+    for command in (reporting, compare, leaderboard, exchange):
         command.add(commands)
     return parser
 
@@ -223,10 +216,9 @@ def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
         "--allow-changed", action="append", metavar="FIELD", help="model.api_url, judge.api_url"
     )
     group.add_argument("--take-over", action="store_true", help="take the run from another process")
-    _add_format_flag(parser)
-
-
-def _add_format_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format", choices=("terminal", "json"), default="terminal", help="of the report (default terminal)"
+    shown = parser.add_argument_group("the report")
+    shown.add_argument(
+        "--format", choices=("terminal", "json"), default="terminal", help="on stdout (default terminal)"
     )
+    reporting.add_language(parser)
+    shown.add_argument("--no-html", action="store_true", help=f"do not write {reporting.PAGE} at the end")

@@ -44,12 +44,24 @@ def _plain(value: Any) -> Any:
 
 
 def checked_text(value: Any, name: str) -> str | None:
-    """Return text or ``None`` as it is, and a path as text."""
+    """Return text or ``None`` as it is, and a path as text. No text may be empty: :func:`refuse_empty`."""
     if isinstance(value, PathLike):
         value = fspath(value)
-    if value is not None and not isinstance(value, str):
+    if value is None:
+        return None
+    if not isinstance(value, str):
         raise ConfigError(f"{name}: must be text, not {type(value).__name__}")
+    refuse_empty(value, name)
     return value
+
+
+def refuse_empty(text: str, name: str) -> None:
+    """Refuse an empty text, which stands for no default: more likely a variable was not set.
+
+    An empty system prompt or label is none, which can be meant.
+    """
+    if not text.strip() and name.strip("-").replace("-", "_") not in ("system_prompt", "label"):
+        raise ConfigError(f"{name}: is empty (a variable that is not set?). Give a value, or leave it out")
 
 
 def checked_words(given: Any, name: str) -> list[str]:

@@ -11,6 +11,7 @@ from otoscope.config.checks import (
     checked_choice,
     checked_flag,
     checked_integer,
+    checked_number,
     checked_text,
     only_known,
     or_default,
@@ -39,6 +40,9 @@ _JUDGE_KEYS = (
     "extra_body",
     "extra_headers",
 )
+_WHOLE_NUMBERS = ("max_tokens", "max_completion_tokens", "top_k", "seed", "top_logprobs")
+_NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+"""What of a request's parameters a server can only read as a number."""
 
 
 def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSettings | EmbeddedSettings:
@@ -71,13 +75,22 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         environment_key=environ.get("OTOSCOPE_API_KEY"),
         revision=config.model_revision,
         base={} if config.generation_config == {} else ANSWER_PARAMETERS,
-        generation=config.generation_config or {},
+        generation=_with_numbers(config.generation_config or {}, "generation_config"),
         extra_body=config.extra_body or {},
         extra_headers=config.extra_headers or {},
         stream=config.stream,
         concurrency=checked_integer(or_default(config.eval_batch_size, 16), "eval_batch_size", low=1),
         attempt_timeout=600.0,
     )
+
+
+def _with_numbers(generation: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the parameters as they are, once those that are numbers are some; ``None`` removes one."""
+    for names, checked in ((_NUMBERS, checked_number), (_WHOLE_NUMBERS, checked_integer)):
+        for name in names:
+            if generation.get(name) is not None:
+                checked(generation[name], f"{where}.{name}")
+    return generation
 
 
 def _refuse_prompt_settings(config: TaskConfig) -> None:
@@ -133,7 +146,7 @@ def judge_settings(
         environment_key=environ.get("OTOSCOPE_JUDGE_API_KEY") or environ.get("OPENAI_API_KEY"),
         revision=args.get("revision"),
         base=JUDGE_PARAMETERS[protocol],
-        generation=args["generation_config"],
+        generation=_with_numbers(args["generation_config"], "judge_model_args.generation_config"),
         extra_body=args["extra_body"],
         extra_headers=args["extra_headers"],
         stream=None,
@@ -141,12 +154,15 @@ def judge_settings(
         attempt_timeout=180.0,
     )
     if not has_key(endpoint):
+        # Who says that something is to be judged is not told to leave that for later.
+        way = "  --no-judge                                                      answer now, judge later\n"
+        later = way if config.no_judge is None else ""
         raise ConfigError(
             "no key for the judge. Give one of:\n"
             "  --judge-api-key KEY [--judge-api-url URL] [--judge-model NAME]  an OpenAI-compatible judge\n"
             "  OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY (and _API_URL / OPENAI_BASE_URL) in the environment\n"
             "  --judge-api-key EMPTY --judge-api-url URL                       a server that needs no key\n"
-            "  eval --no-judge                                                 answer now, judge later\n"
+            f"{later}"
             "  --judge-model embedded                                          a small judge in here\n"
             "The model's own key is never used for the judge"
         )

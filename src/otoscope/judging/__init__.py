@@ -11,8 +11,19 @@ of a newer format) is its own; that of the judge stops all.
     files      a file of answers becomes a run
 """
 
-from otoscope.judging.files import run_of_file
+from otoscope.judging.files import FileRun, file_sha256, run_of_file
 from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
 from otoscope.judging.together import judge_all, judge_runs
 
-__all__ = ["Found", "Owed", "Skipped", "Unusable", "judge_all", "judge_runs", "look", "run_of_file"]
+__all__ = [
+    "FileRun",
+    "Found",
+    "Owed",
+    "Skipped",
+    "Unusable",
+    "file_sha256",
+    "judge_all",
+    "judge_runs",
+    "look",
+    "run_of_file",
+]

@@ -186,6 +186,11 @@ class _Queue:
         return self.before + self.ended
 
     @property
+    def owed(self) -> int:
+        """How many this session has to do, those that ended included."""
+        return self.total - self.before
+
+    @property
     def left(self) -> int:
         return max(0, self.total - self.done)
 
@@ -239,9 +244,10 @@ class _Progress:
 
     @property
     def tenths(self) -> int:
-        """How many tenths of everything have ended."""
-        total = self.answers.total + self.verdicts.total
-        return 10 * (self.answers.done + self.verdicts.done) // total if total else 10
+        """How many tenths of everything that is shown have ended."""
+        queues = [queue for _, queue in self.queues()]
+        total = sum(queue.total for queue in queues)
+        return 10 * sum(queue.done for queue in queues) // total if total else 10
 
     def add(self, event: Answered | Judged) -> None:
         result = event.result
@@ -255,8 +261,13 @@ class _Progress:
                 self.verdicts.total = max(self.verdicts.done, self.verdicts.total - self.orders)
 
     def queues(self) -> list[tuple[str, _Queue]]:
-        """Return the queues to show, with what to call what has ended there."""
-        shown = [("answered", self.answers)]
+        """Return the queues to show, with what to call what has ended there.
+
+        Where nothing is to be answered but there is a judge, what was answered before is no progress.
+        """
+        shown = []
+        if self.answers.owed or not self.judged:
+            shown.append(("answered", self.answers))
         if self.judged:
             shown.append(("judged", self.verdicts))
         return shown
@@ -331,16 +342,19 @@ def _drawn(progress: _Progress, now: float) -> RenderableType:
 
 
 def _plan(event: RunStarted) -> str:
-    plan = f"{event.samples:,} samples: {event.answers_owed:,} to answer"
-    if event.answers_done:
-        plan += f" ({event.answers_done:,} done before)"
-    if event.verdicts_done or event.verdicts_owed:
-        plan += f", {event.verdicts_owed:,} verdicts to get"
-        if event.verdicts_done:
-            plan += f" ({event.verdicts_done:,} done before)"
+    answers = _owed(event.answers_owed, "to answer", event.answers_done)
+    verdicts = _owed(event.verdicts_owed, "verdicts to get", event.verdicts_done)
+    if event.verdicts_owed and not event.answers_owed:
+        todo = verdicts
+    elif event.verdicts_owed or event.verdicts_done:
+        todo = f"{answers}, {verdicts}"
     else:
-        plan += ", none to judge"
-    return f"{plan}; run {event.run_path}"
+        todo = f"{answers}, none to judge"
+    return f"{event.samples:,} samples: {todo}; run {event.run_path}"
+
+
+def _owed(count: int, what: str, done: int) -> str:
+    return f"{count:,} {what}" + (f" ({done:,} done before)" if done else "")
 
 
 def _before(queue: _Queue) -> str:

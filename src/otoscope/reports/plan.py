@@ -1,4 +1,7 @@
-"""What a run is going to do: its resolved settings before it starts, and the whole plan of a dry run."""
+"""What a run is going to do: its resolved settings before it starts, and the whole plan of a dry run.
+
+Of several that are judged together also how they ended, in a line each.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from otoscope.benchmark import TASKS
 from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeSettings, Settings
-from otoscope.reports.text import Cleaner, print_wrapped, size
-from otoscope.runs import DryRun
+from otoscope.reports.blocks import Score, interval, number
+from otoscope.reports.terminal import NOT_AVAILABLE
+from otoscope.reports.text import Cleaner, print_line, print_wrapped, size
+from otoscope.runs import DryRun, Run
+from otoscope.scoring import Cell
+from otoscope.texts import Catalogue
 
 _SHOWN_UNUSABLE = 10
 
@@ -46,10 +54,45 @@ def render_judging(
     """Print which judges are asked how, what becomes of each run, and how many verdicts are asked for."""
     rows = [row for judge in judges for row in _judge(judge)]
     rows += [("run", f"{run}: {what}") for run, what in runs]
-    rows.append(("in all", f"{verdicts:,} verdicts to ask for, plus retries"))
+    in_all = f"{verdicts:,} verdicts to ask for, plus retries" if verdicts else "nothing to ask for"
+    rows.append(("in all", in_all))
     say = Cleaner(console.encoding)
     for name, value in dict.fromkeys(rows):
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
+
+
+def render_judged(runs: Sequence[Run], say: Catalogue, console: Console) -> None:
+    """Print one line for each run: name, headline, scored samples of all, number of warnings, and place."""
+    clean = Cleaner(console.encoding)
+    rows = [[clean(text) for text in _judged(run, say)] for run in runs]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        # The place stands last, where it can be copied whole.
+        cells = [set_cell_size(text, width) for text, width in zip(row[:-1], widths[:-1], strict=True)]
+        print_line(console, Text("  ".join([*cells, row[-1]])))
+
+
+def _judged(run: Run, say: Catalogue) -> list[str]:
+    summary = run.summary
+    cell = summary.cell(summary.headline)
+    warnings = say("plan.warnings", count=len(summary.warnings)) if summary.warnings else ""
+    name = summary.label or summary.model
+    return [name, _headline(summary.headline, cell, say), f"{cell.scored}/{cell.n}", warnings, str(run.path)]
+
+
+def _headline(name: str, cell: Cell, say: Catalogue) -> str:
+    """Return a mean with what always stands beside one: its interval, and what it may be instead."""
+    score = Score.of(cell)
+    if score.value is None:
+        return f"{say(f'cell.{name}')} {NOT_AVAILABLE}"
+    told = f"{say(f'cell.{name}')} {number(score.value)}"
+    if score.ci95 is not None:
+        told += f" {interval(score.ci95)}"
+    if score.least is not None:
+        told += f", {say('terminal.at_least', score=number(score.least))}"
+    if cell.partial and cell.gpt_score_full_weights is not None:
+        told += f", {say('terminal.with_full_weights', score=number(cell.gpt_score_full_weights))}"
+    return told
 
 
 def render_dry_run(dry: DryRun, console: Console) -> None:

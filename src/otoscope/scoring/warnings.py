@@ -65,7 +65,8 @@ class Evidence:
     @property
     def imported(self) -> Mapping[str, Any]:
         """What an import has noted of its files; empty for a run that was made here."""
-        return self.manifest.get("imported") or {}
+        imported = self.manifest.get("imported")
+        return imported if isinstance(imported, Mapping) else {}
 
 
 def find_warnings(evidence: Evidence) -> list[Json]:

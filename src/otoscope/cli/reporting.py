@@ -1,0 +1,296 @@
+"""``otoscope report``: stored runs in every format; and the page at the end of an evaluation."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otoscope.benchmark import VIEWS
+from otoscope.cli.terminal import as_json, complain, console
+from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
+from otoscope.texts import LANGUAGES, catalogue
+
+if TYPE_CHECKING:
+    from otoscope.reports.reported import Reported
+    from otoscope.runs import Run
+
+PAGE = "report.html"
+FORMATS = ("terminal", "html", "md", "latex", "csv", "json")
+EMBEDDED = ("all", "failed", "won", "tied", "lost")
+EXIT_NOTHING_SCORED = 1
+"""Every sample of a run failed."""
+PAGE_SECONDS = 600
+"""How long the page may take at the end of an evaluation before it is given up."""
+
+
+def add(commands: Any) -> None:
+    """Add the command and its flags."""
+    parser = commands.add_parser(
+        "report",
+        help="stored runs: on the terminal, as a page, as tables for a paper",
+        description="Show the numbers of stored runs. html is one file that opens offline; md and latex are "
+        "tables for a paper; csv is samples.csv and scores.csv.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="default terminal")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="a file, of csv a folder (default: html and csv of one run into its folder, else stdout)",
+    )
+    add_language(parser)
+    parser.add_argument(
+        "--scoring",
+        choices=("default", "official"),
+        default="default",
+        help="rules applied to the stored replies; official: the official script's",
+    )
+    parser.add_argument(
+        "--view",
+        choices=tuple(VIEWS),
+        default="full",
+        help="paper-2000: without the two generation tasks, as in the paper's table",
+    )
+    parser.add_argument(
+        "--appendix",
+        action="store_true",
+        help="md, latex: protocol card, tables by task and source, examples",
+    )
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="also write the charts there")
+    parser.add_argument(
+        "--figure-format", choices=("svg", "pdf"), default="svg", help="of the charts (default svg)"
+    )
+    parser.add_argument(
+        "--embed-audio",
+        metavar="WHICH",
+        help=f"html: put clips into the page: {', '.join(EMBEDDED)}, or keys separated by commas. Mind the "
+        "clips' licences before you pass it on",
+    )
+    parser.set_defaults(carry_out=run)
+
+
+def add_language(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for the language of headings and explanations."""
+    parser.add_argument(
+        "--lang", choices=LANGUAGES, default="en", help="of headings and explanations (default en)"
+    )
+
+
+def run(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
+    """Write the report. Raises ``RunDirectoryError`` and ``ConfigError``."""
+    from otoscope.runs import load_run
+
+    _check(args)
+    runs = [load_run(path, scoring=args.scoring, view=args.view) for path in args.runs]
+    match args.format:
+        case "terminal":
+            _write_terminal(runs, args)
+        case "json":
+            told = [run.summary.to_json() for run in runs]
+            _write_text(as_json(told if len(told) > 1 else told[0]) + "\n", args.output)
+        case "html":
+            _write_page(runs, args)
+        case "csv":
+            _write_csv(runs, args)
+        case _:
+            _write_tables(runs, args)
+    if args.figures is not None:
+        _write_figures(runs, args)
+    nothing = [run for run in runs if 0 < run.summary.counts["expected"] == run.summary.counts["failed"]]
+    return EXIT_NOTHING_SCORED if nothing else 0
+
+
+def write_page_apart(run_path: Path, language: str) -> None:
+    """Write a run's page by a process of its own: what draws the charts is not to be in this one's memory.
+
+    Whatever comes of it, the run is done: trouble is told, and how to try again.
+    """
+    page = run_path / PAGE
+    words = ["report", str(run_path), "--format", "html", "--lang", language]
+    command = [sys.executable, "-X", "utf8", "-m", "otoscope", *words]
+    try:
+        done = subprocess.run(  # noqa: S603 (our own command)
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PAGE_SECONDS,
+            check=False,
+        )
+        trouble = "" if done.returncode in (0, EXIT_NOTHING_SCORED) else _last_line(done.stderr)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        trouble = str(error)
+    except KeyboardInterrupt:
+        trouble = "stopped"
+    if trouble:
+        again = shlex.join(["otoscope", *words])
+        complain(f"otoscope: {page} was not written: {trouble}. Try again with:\n  {again}")
+    else:
+        complain(f"Report: {page}")
+
+
+# --- formats ----------------------------------------------------------------------------------------------
+
+
+def _write_terminal(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    from otoscope.reports.terminal import render
+
+    for number, one in enumerate(runs):
+        if number:
+            print()
+        render(one.summary, console(), run_path=one.path, language=args.lang)
+
+
+def _write_page(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    from otoscope.reports.figures import page_figures
+    from otoscope.reports.html import compared, render_html
+
+    page = args.output or (runs[0].path / PAGE if len(runs) == 1 else Path(PAGE))
+    reported = _reported(runs)
+    comparison = compared(reported) if len(reported) == 2 else None
+    text = render_html(
+        reported,
+        language=args.lang,
+        figures=page_figures(reported, comparison),
+        embed_audio=list(_to_embed(reported, args.embed_audio)),
+        comparison=comparison,
+        folder=page.parent,
+        now=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    _write_text(text, page)
+
+
+def _write_tables(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    from otoscope.reports.latex import render_latex
+    from otoscope.reports.markdown import render_markdown
+
+    render = render_latex if args.format == "latex" else render_markdown
+    _write_text(render(_reported(runs), catalogue(args.lang), appendix=args.appendix), args.output)
+
+
+def _write_csv(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    from otoscope.reports.csv_files import samples_csv, scores_csv
+
+    if len(runs) > 1 and args.output is None:
+        raise ConfigError("--format csv of several runs: give the folder to write into with --output DIR")
+    folder = args.output or runs[0].path
+    reported = _reported(runs)
+    _write(folder / "scores.csv", [scores_csv(reported)])
+    for number, one in enumerate(reported, start=1):
+        name = "samples.csv" if len(reported) == 1 else f"samples-{number}-{one.path.resolve().name}.csv"
+        _write(folder / name, samples_csv(one))
+
+
+def _write_figures(runs: Sequence[Run], args: argparse.Namespace) -> None:
+    from otoscope.reports.charts import pdf_language, write_figures
+    from otoscope.reports.html import compared
+
+    reported = _reported(runs)
+    comparison = compared(reported) if len(reported) == 2 else None
+    written = write_figures(
+        reported,
+        args.figures,
+        file_format=args.figure_format,
+        language=args.lang,
+        comparison=None if isinstance(comparison, ConfigError) else comparison,
+    )
+    if args.figure_format == "pdf" and pdf_language(args.lang) != args.lang:
+        complain("otoscope: no font with Chinese characters is installed: the charts' texts are English")
+    complain(f"Charts: {len(written)} in {args.figures}")
+
+
+# --- what is asked for ------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> None:
+    for flag, given, formats in (
+        ("--appendix", args.appendix, ("md", "latex")),
+        ("--embed-audio", args.embed_audio is not None, ("html",)),
+        ("--output", args.output is not None, FORMATS[1:]),
+    ):
+        if given and args.format not in formats:
+            raise ConfigError(f"{flag} is for --format {' or '.join(formats)}")
+
+
+def _reported(runs: Sequence[Run]) -> list[Reported]:
+    from otoscope.reports.reported import Reported
+
+    return [Reported.of(run) for run in runs]
+
+
+def _to_embed(runs: Sequence[Reported], which: str | None) -> Iterator[str]:
+    """Yield the keys of the samples whose clips go into the page. Raises ``ConfigError``."""
+    from otoscope.scoring import sample_result
+
+    if which is None:
+        return
+    results = {"won": "win", "tied": "tie", "lost": "loss"}
+    if which in EMBEDDED:
+        for one in runs:
+            for outcome in one.outcomes():
+                result = sample_result(outcome, one.orders)
+                chosen = which in ("all", result.status) or results.get(which) == result.result
+                if chosen and (result.result or which in ("all", "failed")):
+                    yield outcome.sample.key
+        return
+    known = {outcome.sample.key for one in runs for outcome in one.outcomes()}
+    for key in which.split(","):
+        if key not in known:
+            raise ConfigError(
+                f"--embed-audio: no sample has the key {key!r}{did_you_mean(key, known)}. It is one of "
+                f"{', '.join(EMBEDDED)}, or keys as samples.jsonl has them"
+            )
+        yield key
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def _write_text(text: str, path: Path | None) -> None:
+    if path is None:
+        print(text, end="")
+    else:
+        _write(path, [text])
+
+
+def _write(path: Path, content: Iterable[str]) -> None:
+    """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline=""
+        ) as file:
+            beside = Path(file.name)
+            try:
+                file.writelines(content)
+                file.close()
+                beside.chmod(0o666 & ~_umask())
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{error.filename or path}: cannot be written: {error.strerror or error}. Make room, or give "
+            "another place with --output"
+        ) from None
+    complain(f"Report: {path}")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].removeprefix("otoscope: error: ").rstrip(".") if lines else "it ended without a word"

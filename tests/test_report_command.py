@@ -1,0 +1,161 @@
+"""``otoscope report`` as a process: every format, where it is written, and the page after an evaluation."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.scripted_server import ScriptedServer
+from tests.support import DEMO, flags, lines, otoscope
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of the bundled clips."""
+    path = tmp_path_factory.mktemp("report") / "run"
+    with ScriptedServer() as server:
+        done = otoscope(*flags(server.url, DEMO, "--run-dir", str(path), "--label", "first"))
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_an_evaluation_ends_with_a_page(tmp_path: Path) -> None:
+    """After the report on the terminal, report.html lies in the run, and where is said."""
+    with ScriptedServer() as server:
+        done = otoscope(*flags(server.url, DEMO, "--run-dir", str(tmp_path / "run")), page=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "run" / "report.html"
+    assert f"Report: {page}" in done.stderr
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert "Content-Security-Policy" in text
+    assert "scripted-model" in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_that_cannot_be_written_is_named(run: Path, tmp_path: Path) -> None:
+    """A place that cannot be written is named, with what to do."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    done = otoscope(
+        "report", str(run), "--format", "html", "--output", str(folder / "page.html"), timeout=240
+    )
+    assert done.returncode == 6
+    assert "cannot be written" in done.stderr
+
+
+def test_the_page_of_one_run_lies_beside_its_numbers(run: Path) -> None:
+    """Without --output the page is written into the run's folder, with the clips beside found."""
+    done = otoscope("report", str(run), "--format", "html", "--lang", "zh", timeout=240)
+    assert done.returncode == 0, done.stderr
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert 'lang="zh' in text
+    assert not [path for path in run.iterdir() if path.name.startswith(".report")]
+
+
+def test_two_runs_are_one_page(run: Path, tmp_path: Path) -> None:
+    """Two runs are compared in one page, which is written where it is asked for."""
+    page = tmp_path / "both" / "page.html"
+    done = otoscope("report", str(run), str(run), "--format", "html", "--output", str(page), timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert page.is_file()
+
+
+def test_tables_for_a_paper_go_to_stdout(run: Path) -> None:
+    """Markdown and LaTeX print a table with a row for the run, and nothing else on stdout."""
+    markdown = otoscope("report", str(run), "--format", "md")
+    assert markdown.returncode == 0, markdown.stderr
+    assert "| first |" in markdown.stdout
+    latex = otoscope("report", str(run), "--format", "latex", "--appendix", "--lang", "zh")
+    assert latex.returncode == 0, latex.stderr
+    assert r"\toprule" in latex.stdout
+
+
+def test_csv_is_two_files(run: Path, tmp_path: Path) -> None:
+    """scores.csv has a line for each cell, samples.csv one for each sample."""
+    done = otoscope("report", str(run), "--format", "csv", "--output", str(tmp_path / "tables"))
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "tables" / "samples.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(lines(run / "samples.jsonl"))
+    with (tmp_path / "tables" / "scores.csv").open(encoding="utf-8", newline="") as file:
+        assert "average" in {row["cell"] for row in csv.DictReader(file)}
+
+
+def test_json_goes_to_stdout_or_a_file(run: Path, tmp_path: Path) -> None:
+    """The same summary, printed or written whole."""
+    printed = otoscope("report", str(run), "--format", "json", "--view", "paper-2000")
+    file = tmp_path / "numbers.json"
+    assert (
+        otoscope(
+            "report", str(run), "--format", "json", "--view", "paper-2000", "--output", str(file)
+        ).returncode
+        == 0
+    )
+    assert json.loads(printed.stdout) == json.loads(file.read_text(encoding="utf-8"))
+    assert json.loads(printed.stdout)["view"] == "paper-2000"
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_figures_are_written_beside_any_format(run: Path, tmp_path: Path, form: str) -> None:
+    """--figures writes the charts for a paper, whatever else is asked for."""
+    done = otoscope("report", str(run), "--figures", str(tmp_path), "--figure-format", form, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert {path.suffix for path in tmp_path.iterdir()} == {f".{form}"}
+    assert (tmp_path / f"categories.{form}").is_file()
+
+
+@pytest.mark.parametrize("which", ["all", "lost", "KEY"])
+def test_clips_can_be_put_into_the_page(run: Path, tmp_path: Path, which: str) -> None:
+    """The chosen samples' clips stand in the page, so that it can be passed on."""
+    key = lines(run / "samples.jsonl")[0]["key"]
+    page = tmp_path / "page.html"
+    done = otoscope(
+        "report", str(run), "--format", "html", "--output", str(page),
+        "--embed-audio", key if which == "KEY" else which, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = page.read_text(encoding="utf-8")
+    chosen = [
+        line for line in lines(run / "samples.jsonl") if which in ("all", "KEY") or line["result"] == "loss"
+    ]
+    assert ("data:audio/" in text or "audio/wav" in text) == bool(chosen)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--format", "terminal", "--appendix"], "--appendix is for --format md or latex"),
+        (["--format", "md", "--embed-audio", "all"], "--embed-audio is for --format html"),
+        (["--output", "x"], "--output is for"),
+        (["--format", "html", "--embed-audio", "speech"], "no sample has the key 'speech'"),
+        (["--format", "pdf"], "invalid choice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Path, words: list[str], said: str) -> None:
+    """A flag that the format has no use for is an error of usage, not ignored."""
+    done = otoscope("report", str(run), *words, timeout=120)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_in_which_every_sample_failed_is_reported_with_1(tmp_path: Path) -> None:
+    """Its reasons are shown, and the exit code says that there is no number."""
+    with ScriptedServer() as server:
+        path = tmp_path / "run"
+        data = tmp_path / "data"
+        (data / "Chat" / "sound_QA_clotho").mkdir(parents=True)
+        record = {
+            "path": "gone.wav", "question": "What?", "answer_gt": "That.", "task_name": "sound_QA",
+            "dataset_name": "clotho", "uniq_id": 1, "meta_info": "{}",
+        }  # fmt: skip
+        (data / "Chat" / "Chat_meta.json").write_text(json.dumps([record]), encoding="utf-8")
+        done = otoscope(*flags(server.url, data, "--tasks", "sound_QA", "--run-dir", str(path)))
+    assert done.returncode == 1
+    again = otoscope("report", str(path))
+    assert again.returncode == 1
+    assert "missing_audio 1" in again.stdout
