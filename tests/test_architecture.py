@@ -129,6 +129,10 @@ def test_imports_stand_at_the_top(path: Path) -> None:
             "aiohttp soundfile numpy matplotlib jinja2 otoscope.judge otoscope.pipeline otoscope.backends",
         ),
         ("import otoscope.reports.terminal", "aiohttp soundfile numpy otoscope.judge otoscope.pipeline"),
+        (
+            "import otoscope.evaluate, otoscope.judging, otoscope.cli.commands, otoscope.reports.live",
+            "matplotlib jinja2 scipy pandas otoscope.reports.html otoscope.reports.charts",
+        ),
     ],
 )
 def test_nothing_is_loaded_that_is_not_used(statement: str, absent: str) -> None:
