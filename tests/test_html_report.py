@@ -244,6 +244,19 @@ def test_two_runs_are_compared_pair_by_pair(small: Reported, tmp_path: Path) -> 
     assert all(len(sample["runs"]) == 2 for sample in unpacked(text)["samples"])
 
 
+def test_differences_are_those_of_the_rule_and_view_asked_for(small: Reported, tmp_path: Path) -> None:
+    """A view takes its samples; official scoring, which pairs none, gets no differences and says why."""
+    other = a_run(tmp_path / "run", seed=2, better=1.0, label="tuned")
+    paper = [reported(run.path, view="paper-2000") for run in (small, other)]
+    whole, viewed = compared([small, other]), compared(paper)
+    assert not isinstance(whole, ConfigError)
+    assert not isinstance(viewed, ConfigError)
+    assert viewed.samples < whole.samples
+    by_official = compared([reported(run.path, scoring="official") for run in (small, other)])
+    assert isinstance(by_official, ConfigError)
+    assert "each order's mean by itself" in str(by_official)
+
+
 def test_two_judges_of_the_same_answers_are_compared(small: Reported, tmp_path: Path) -> None:
     """The page says that the judge is what differs, with the agreement."""
     chosen = samples(few(3))
@@ -266,9 +279,12 @@ def test_runs_that_cannot_be_compared_are_shown_with_the_reason(small: Reported,
 def test_several_runs_are_a_table_by_judge(small: Reported, tmp_path: Path) -> None:
     """A row each, the judges apart, and no samples, which are in the runs' own pages."""
     other = a_run(tmp_path / "b", judge="another-judge", label="b")
-    text = page(small, other, a_run(tmp_path / "c", label="c", judged=False))
+    official = reported(small.path, scoring="official")
+    text = page(small, other, official, a_run(tmp_path / "c", label="c", judged=False))
     for judge in ("gpt-4-0125-preview", "another-judge"):
         assert f"Judged by {judge}" in visible(main_part(text))
+    assert visible(main_part(text)).count("Judged by gpt-4-0125-preview") == 2, "another rule, another table"
+    assert "official scoring over temperature-0 replies" in visible(main_part(text))
     assert 'id="list"' not in text
 
 

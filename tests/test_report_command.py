@@ -99,6 +99,19 @@ def test_json_goes_to_stdout_or_a_file(run: Path, tmp_path: Path) -> None:
     assert json.loads(printed.stdout)["view"] == "paper-2000"
 
 
+def test_links_are_followed_and_a_dash_is_stdout(run: Path, tmp_path: Path) -> None:
+    """What a link leads to is written, the link stays; a device is written into, and - means stdout."""
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("old", encoding="utf-8")
+    link.symlink_to(target)
+    for place in (str(link), os.devnull):
+        assert otoscope("report", str(run), "--format", "md", "--output", place).returncode == 0
+    assert link.is_symlink()
+    assert "| first |" in target.read_text(encoding="utf-8")
+    assert not Path(os.devnull).is_file()
+    assert "| first |" in otoscope("report", str(run), "--format", "md", "--output", "-").stdout
+
+
 @pytest.mark.parametrize("form", ["svg", "pdf"])
 def test_figures_are_written_beside_any_format(run: Path, tmp_path: Path, form: str) -> None:
     """--figures writes the charts for a paper, whatever else is asked for."""

@@ -243,3 +243,13 @@ def test_failed_samples_warn_of_that_alone() -> None:
         replace(o, answer=Failure(FailureKind.TIMEOUT, "late"), verdicts={}, clip=None) for o in healthy(40)
     ]
     assert set(warned(summed(failed))) - NOT_ABOUT_ANSWERS == {"nothing_scored"}
+
+
+def test_without_a_judge_nothing_is_said_of_means() -> None:
+    """A run that was only answered, with one failure, has not "all samples failed"."""
+    outcomes = [replace(o, verdicts={}) for o in healthy(20)]
+    outcomes[0] = replace(outcomes[0], answer=Failure(FailureKind.TIMEOUT, "late"))
+    manifest: Json = {"fingerprint": {"model": {"name": "m"}, "judge": None}}
+    found = {w["name"] for w in summarise(outcomes, orders=ORDERS, manifest=manifest).warnings}
+    assert not {"coverage", "nothing_scored"} & found
+    assert "not_judged" in found

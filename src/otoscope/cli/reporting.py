@@ -256,15 +256,23 @@ def _to_embed(runs: Sequence[Reported], which: str | None) -> Iterator[str]:
 
 
 def _write_text(text: str, path: Path | None) -> None:
-    if path is None:
+    if path is None or str(path) == "-":
         print(text, end="")
     else:
         _write(path, [text])
 
 
 def _write(path: Path, content: Iterable[str]) -> None:
-    """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``."""
+    """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``.
+
+    What a link leads to is written, and what is no file (a device, a pipe) is written into.
+    """
+    path = path.resolve()
     try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="") as stream:
+                stream.writelines(content)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline=""

@@ -43,14 +43,15 @@ def document(runs: Sequence[Reported], say: Catalogue, *, appendix: bool) -> Ite
     Runs of different judges, or of one that was asked differently, never stand in one table: their scores
     are not comparable. Runs keep their order: nothing is ranked.
     """
-    for position, group in enumerate(_by_judge(runs)):
+    for position, group in enumerate(by_judge(runs)):
         yield _means(group, say, "chat" if position == 0 else f"chat-{position + 1}")
     if appendix:
         for position, run in enumerate(runs):
             yield from _appendix(run, say, f"run-{position + 1}")
 
 
-def _by_judge(runs: Sequence[Reported]) -> list[list[Reported]]:
+def by_judge(runs: Sequence[Reported]) -> list[list[Reported]]:
+    """Return the runs apart by who judged them, how, and by which rule, in the order given."""
     groups: dict[object, list[Reported]] = {}
     for run in runs:
         groups.setdefault(_judged_how(run.summary), []).append(run)

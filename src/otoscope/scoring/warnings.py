@@ -144,7 +144,7 @@ def _coverage(evidence: Evidence) -> _Warned:
         yield "reply_coverage", {"missing": missing, "ended": counted + missing}
     elif everything.scored:
         yield "coverage", {"failed": everything.failed, "ended": ended}
-    else:
+    elif evidence.judge:
         yield "nothing_scored", {"failed": everything.failed}
 
 

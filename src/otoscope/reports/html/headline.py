@@ -78,7 +78,7 @@ def facts(run: Reported) -> list[Fact]:
     if summary.judge is not None:
         orders = said("html.both_orders" if summary.do_swap else "html.one_order")
         found.append(Fact(said("html.judge"), [*served(summary, "judge", summary.judge), orders]))
-        found.append(Fact(said("html.protocol"), _protocol(summary)))
+        found.append(Fact(said("html.protocol"), how(summary)))
     else:
         found.append(Fact(said("html.judge"), [said("html.no_judge")]))
     found.append(Fact(said("html.samples"), [_samples(summary), *_failures(summary)]))
@@ -102,7 +102,8 @@ def served(summary: Summary, role: str, name: str) -> list[Said | str]:
     return [name, *(said("html.served_as", name=one, count=numbers.count(count)) for one, count in most)]
 
 
-def _protocol(summary: Summary) -> list[Said | str]:
+def how(summary: Summary) -> list[Said | str]:
+    """Return how the judge was asked, and by which rule its replies are scored."""
     told: list[Said | str] = []
     if summary.protocol is not None:
         told.append(known(f"html.protocol.{summary.protocol}", summary.protocol))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
@@ -35,11 +36,11 @@ def percent(share: float | None) -> str:
 
 
 def coverage(scored: int, n: int) -> str:
-    """Return how much of it is scored, never rounded up to all of it."""
+    """Return how much of it is scored, rounded down as in every report: only all of it is 100 %."""
     if not n:
         return NOT_AVAILABLE
-    shown = f"{100 * scored / n:.1f}"
-    return "99.9\u00a0%" if shown == "100.0" and scored < n else f"{shown.removesuffix('.0')}\u00a0%"
+    shown = f"{math.floor(1000 * scored / n) / 10:.1f}"
+    return f"{shown.removesuffix('.0')}\u00a0%"
 
 
 def points(value: float | None) -> str:

@@ -24,6 +24,7 @@ from otoscope.reports.html.comparing import compared
 from otoscope.reports.html.rows import book_of, embedded, packed
 from otoscope.reports.html.words import Words, texts
 from otoscope.reports.reported import Reported
+from otoscope.reports.tables import by_judge
 
 SCRIPTS = ("texts.js", "samples.js", "list.js", "detail.js", "explorer.js", "page.js")
 """They share one scope, so a file uses what the files before it define."""
@@ -123,7 +124,7 @@ def _environment(words: Words) -> Environment:
         has_calls=tables.has_calls,
         span=tables.span,
         any_cell=tables.any_cell,
-        by_judge=tables.by_judge,
+        by_judge=by_judge,
         charts=_CHARTS,
         AVERAGE_PARTS=AVERAGE_PARTS,
     )

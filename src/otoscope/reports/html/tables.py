@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
 from otoscope.reports.html import numbers
 from otoscope.reports.html.words import Said, said
-from otoscope.reports.reported import Reported
 from otoscope.scoring import Cell, Summary
 
 _Row = tuple[Said | str, Cell, str]
@@ -38,18 +35,6 @@ def source_rows(summary: Summary) -> list[tuple[str, list[tuple[str, Cell]]]]:
         task, source = name.split("/", 1)
         found.setdefault(task, []).append((source, cell))
     return [(task, sorted(found[task], key=lambda row: row[0])) for task in TASKS if task in found]
-
-
-def by_judge(runs: Sequence[Reported]) -> list[list[Reported]]:
-    """Return the runs apart by judge, in the order given: scores by different judges are not comparable.
-
-    A judge is what was asked for and what the server said it was.
-    """
-    groups: dict[tuple[str | None, frozenset[str]], list[Reported]] = {}
-    for run in runs:
-        names = frozenset((run.summary.observed.get("judge") or {}).get("names") or {})
-        groups.setdefault((run.summary.judge, names), []).append(run)
-    return list(groups.values())
 
 
 def any_cell(summary: Summary, name: str) -> bool:
