@@ -25,12 +25,14 @@ from otoscope.store import RunStore, copy_run
 from tests.report_runs import (
     HOSTILE,
     JUDGE_URL,
+    PROMPT,
     URL,
     Ended,
     a_reply,
     a_sample,
     hostile_run,
     judged,
+    manifest,
     small_run,
     write_run,
 )
@@ -65,13 +67,14 @@ def bundled(run: Path, folder: Path, *, with_data: bool) -> tuple[Bundled, Path]
 
 
 def numbers(path: Path, scoring: str = "default", view: str = "full") -> dict[str, Any]:
-    """Return a summary but for what names endpoints and what is said in words."""
+    """Return a summary but for what names endpoints, what is said in words, and that texts are withheld."""
     stored = load_run(path, scoring=scoring, view=view).summary.to_json()
     for role in stored["fingerprint"]["observed"].values():
         role["endpoints"] = sorted(role["endpoints"].values())
     for role in ("model", "judge"):
         (stored["fingerprint"]["requested"].get(role) or {}).pop("api_url", None)
-    stored["warnings"] = [warning["name"] for warning in stored["warnings"]]
+    names = [warning["name"] for warning in stored["warnings"]]
+    stored["warnings"] = [name for name in names if name != "withheld"]
     return stored
 
 
@@ -162,6 +165,15 @@ def test_no_host_path_or_user_name_is_left(tmp_path: Path, name: str, with_data:
     assert not any(
         "request_id" in reply for line in lines(unpacked / "answers.jsonl") for reply in line["replies"]
     )
+
+
+def test_every_report_of_a_bundle_without_data_says_so(tmp_path: Path) -> None:
+    """What stands for the texts is not taken for them: a warning tells, and only there."""
+    run = write_run(tmp_path / "run", small_run())
+    for with_data in (True, False):
+        _, unpacked = bundled(run, tmp_path, with_data=with_data)
+        named = [warning["name"] for warning in load_run(unpacked).summary.warnings]
+        assert ("withheld" in named) is not with_data
 
 
 def test_without_data_no_text_of_the_data_is_left(tmp_path: Path) -> None:
@@ -400,11 +412,122 @@ def test_withheld_replies_parse_to_the_same(text: str) -> None:
         ("yes/no/maybe 1/2 and/or", "yes/no/maybe 1/2 and/or"),
         ("/no_think", "/no_think"),
         ("Qwen/Qwen2-Audio-7B", "Qwen/Qwen2-Audio-7B"),
+        ("from C:/Users/carol/x.wav now", f"from {REMOVED}/x.wav now"),
+        ("all of /home/carol", f"all of {REMOVED}/{REMOVED}"),
+        ("on /mnt, or out=/scratch", f"on {REMOVED}, or out={REMOVED}"),
+        ("~bob/exp and bob", f"{REMOVED}/exp and {REMOVED}"),
+        ("in ~bob/", f"in {REMOVED}"),
+        ("../dave/exp or ../..", f"{REMOVED}/exp or {REMOVED}"),
+        ("//nas01/share/x", f"{REMOVED}/x"),
+        (r"\\nas01\share\x", f"{REMOVED}/x"),
+        ("local:/data/erin/x", f"local:{REMOVED}/x"),
+        ("on gpu17:8000, localhost:80", f"on {REMOVED}, {REMOVED}"),
+        ("on node7.corp.local, a.lan:8000.", f"on {REMOVED}, {REMOVED}."),
+        ("on 10.0.0.5 and 10.0.0.5:8000", f"on {REMOVED} and {REMOVED}"),
     ],
 )
 def test_names_are_taken_out_of_texts(text: str, scrubbed: str) -> None:
     """URLs, absolute paths and addresses are; what only looks a little like one is not."""
     assert Scrubber().text(text) == scrubbed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("3:1", "a/b", "8 /10", "7.18 / 6.99", "step=2000", "at 12:30", "2026-11-30T10:15:00Z"),
+        *(
+            "8 /10",
+            "km /h",
+            "~5/6",
+            "wait ... / go",
+            "qwen2:7b",
+            "version 1.2.3",
+            "a local cluster",
+            "/think",
+        ),
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    """Ratios, fractions, times, settings, versions and a model's switches are no paths and no hosts."""
+    assert Scrubber().text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("C:/Users/carol/models/x.gguf", "x.gguf"),
+        ("C:/my models/x.gguf", "x.gguf"),
+        ("C:/Users/carol", REMOVED),
+        ("~bob/exp", "exp"),
+        ("~bob", REMOVED),
+        ("../dave/exp", "exp"),
+        (r"..\dave\exp", "exp"),
+        ("..", REMOVED),
+        ("/", REMOVED),
+        ("/scratch", "scratch"),
+        ("alice/qwen", f"{REMOVED}/qwen"),
+        ("/data/gpu-17.lab.example", REMOVED),
+        ("registry.corp.local:5000/qwen", f"{REMOVED}/qwen"),
+        ("Qwen/Qwen2-Audio-7B-Instruct", "Qwen/Qwen2-Audio-7B-Instruct"),
+        ("gpt-4o-audio-preview-2024-12-17", "gpt-4o-audio-preview-2024-12-17"),
+    ],
+)
+def test_names_of_models_lose_folders_hosts_and_users(name: str, shown: str) -> None:
+    """A path is cut to its last part, known words are taken out, and a hub's name stays."""
+    scrub = Scrubber()
+    scrub.learn({"api_url": URL, "root": "/home/alice/data"})
+    assert scrub.name(name) == shown
+
+
+def test_keys_are_scrubbed_and_stay_different() -> None:
+    """No entry is lost when keys become equal, at any depth."""
+    held = {"a": {"/home/alice/x/w.bin": 1, "/home/bob/x/w.bin": [{"alice": "2"}]}, "gpu17:8000": "q"}
+    scrub = Scrubber()
+    scrub.learn({"~erin/x": None})
+    assert scrub.value(held) == {
+        "a": {f"{REMOVED}/w.bin": 1, f"{REMOVED}/w.bin-2": [{REMOVED: "2"}]},
+        REMOVED: "q",
+    }
+    assert scrub.text("by erin") == f"by {REMOVED}"
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_prompts_selection_and_keys_of_a_run_are_scrubbed(tmp_path: Path, with_data: bool) -> None:
+    """Wherever a name stands in the manifest it is gone, and the placeholder of the question stays."""
+    private = "carol of C:/Users/carol/x on gpu17:8000 in ~bob/exp"
+    prompt = {
+        **PROMPT,
+        "template": f"{private} {{question}}",
+        "system": private,
+        "source": private,
+        "templates": [{"template": f"{{question}} {private}", "rows": 2}, {"template": None, "rows": 1}],
+        "systems": [{"system": private, "rows": 3}],
+    }
+    about = manifest(
+        model={"name": "C:/Users/carol/x.gguf", "extra_body": {"~bob/exp": 1}, "weights": {"~bob/w": "0f"}},
+        tags={private: "1"},
+    )
+    about["fingerprint"]["prompt"] = prompt
+    more = {"fingerprint": about["fingerprint"], "judge_id": about["judge_id"], "tags": about["tags"]}
+    run = write_run(tmp_path / "run", small_run(), **more)
+    stored = json.loads((run / "manifest.json").read_text())
+    stored["selection"]["tasks"].append("/mnt/carol/tasks")
+    (run / "manifest.json").write_text(json.dumps(stored))
+    _, unpacked = bundled(run, tmp_path, with_data=with_data)
+    assert [word for word in ("carol", "gpu17", "bob", "C:/", "/mnt") if word in content(unpacked)] == []
+    shown = json.loads((unpacked / "manifest.json").read_text())["fingerprint"]["prompt"]
+    assert shown["template"].endswith(" {question}")
+    assert shown["templates"][0]["template"].startswith("{question} ")
+    assert [variant["rows"] for variant in shown["templates"]] == [2, 1]
+
+
+def test_the_benchmarks_own_prompt_stays_as_it_is(tmp_path: Path) -> None:
+    """Also where a user is called like the placeholder."""
+    run = write_run(tmp_path / "run", small_run(), label="/home/question/runs")
+    _, unpacked = bundled(run, tmp_path, with_data=True)
+    shown = json.loads((unpacked / "manifest.json").read_text())
+    assert shown["fingerprint"]["prompt"] == PROMPT
+    assert shown["selection"] == json.loads((run / "manifest.json").read_text())["selection"]
 
 
 def test_hosts_and_users_are_taken_out_where_they_stand_alone() -> None:

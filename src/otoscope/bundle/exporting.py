@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from otoscope.bundle.scrubbing import REMOVED, Scrubber
 from otoscope.bundle.withholding import WITHHELD, Withholder, withheld_reply
+from otoscope.config.defaults import PROMPT_TEMPLATE
 from otoscope.errors import ConfigError, RunDirectoryError
 from otoscope.judge import judge_identity
 from otoscope.records import FailureKind, Json, Sample, text_digest
@@ -27,10 +28,10 @@ from otoscope.store.lines import line_bytes, parse_line
 _FILES = (MANIFEST, ANSWERS, VERDICTS, SAMPLES, SUMMARY)
 _TEXTS = ("question", "answer_gt", "meta_info", "answer", "judge_reply")
 _KEPT = (
-    "format benchmark run_id created_at package_version selection unjoined unknown_answers "
-    "cannot_be_judged withheld"
+    "format benchmark run_id created_at package_version unjoined unknown_answers cannot_be_judged withheld"
 ).split()
 """Of the manifest, what is kept as it is. ``settings`` are for going on, on the machine they are about."""
+_PROMPT_TEXTS = ("template", "system", "source", "templates", "systems")
 _OF_DATASET = ("digest", "task_sizes", "descriptions_converted")
 _OF_CLIP = ("sha256", "bytes", "mtime_ns", "format", "seconds", "rate", "channels", "changed")
 _OF_REPLY = "finish_reason started_at latency attempts probabilities".split()
@@ -51,9 +52,9 @@ _OWN_MESSAGES = frozenset(
 )
 """Failures whose message has no path and nothing of a server's words, which may name hosts and accounts."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_NOT_NUMBERS = ("model", "judge", "label", "tags", "fingerprint", "warnings")
-_ABOUT_NAMES = frozenset(("same_family", "self_judged"))
-"""Warnings that follow from a model's name, of which a path is cut off."""
+_NOT_NUMBERS = ("model", "judge", "label", "tags", "fingerprint", "selection", "warnings")
+_ABOUT_NAMES = frozenset(("same_family", "self_judged", "withheld"))
+"""Warnings that follow from a model's name, of which a path is cut off, and from the bundle itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,12 @@ class _Copy:
         parts = {role: self._asked(requested.get(role)) for role in ("model", "judge")}
         written = {name: manifest[name] for name in _KEPT if name in manifest}
         written["fingerprint"] = {**requested, **parts}
+        if requested.get("prompt"):
+            written["fingerprint"]["prompt"] = self._prompt(requested["prompt"])
+        if "selection" in manifest:
+            written["selection"] = {
+                name: self._scrub.value(item) for name, item in (manifest["selection"] or {}).items()
+            }
         written["judge_id"] = self._judge_id(manifest.get("judge_id"), parts["judge"])
         written["label"] = self._scrub.value(manifest.get("label"))
         written["tags"] = self._scrub.value(manifest.get("tags") or {})
@@ -156,7 +163,23 @@ class _Copy:
         url = requested.get("api_url")
         shown = {"api_url": self._scrub.url(url)} if isinstance(url, str) else {}
         name = self._scrub.name(str(requested.get("name")))
-        return {**self._scrub.value(requested), **shown, "name": name}
+        scrubbed = {field: self._scrub.value(item) for field, item in requested.items()}
+        return {**scrubbed, **shown, "name": name}
+
+    def _prompt(self, requested: Json) -> Json:
+        """Return what was requested of the prompt, its texts scrubbed."""
+        return {
+            field: self._prompt_text(item) if field in _PROMPT_TEXTS else item
+            for field, item in requested.items()
+        }
+
+    def _prompt_text(self, item: Any) -> Any:
+        if isinstance(item, str):
+            # The placeholder is none of the run's words: without it a template would be another one.
+            return PROMPT_TEMPLATE.join(map(self._scrub.text, item.split(PROMPT_TEMPLATE)))
+        if isinstance(item, list):  # of variants, each with its number of rows
+            return [{name: self._prompt_text(of) for name, of in variant.items()} for variant in item]
+        return item
 
     def _judge_id(self, judge_id: str | None, requested: Json | None) -> str | None:
         if judge_id is None or requested is None:

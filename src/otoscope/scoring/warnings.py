@@ -118,6 +118,11 @@ def _prompt(evidence: Evidence) -> _Warned:
         yield "prompt", {}
 
 
+def _withheld(evidence: Evidence) -> _Warned:
+    if evidence.manifest.get("withheld"):
+        yield "withheld", {}
+
+
 def _judge_names(evidence: Evidence) -> _Warned:
     if len(evidence.judge_names) > 1:
         yield "several_judges", {"names": ", ".join(sorted(evidence.judge_names))}
@@ -297,6 +302,7 @@ def _score_or_not(score: float | None) -> str:
 _RULES: tuple[Callable[[Evidence], _Warned], ...] = (
     _models,
     _prompt,
+    _withheld,
     _imported,
     _coverage,
     _selection,
