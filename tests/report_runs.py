@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from otoscope.records import (
     canonical_digest,
 )
 from otoscope.reports.reported import Reported
-from otoscope.runs import joined_lines, load_run, summary_of
-from otoscope.scoring import Scoring
+from otoscope.runs import load_run, write_results
 from otoscope.store import SAMPLES, SUMMARY, RunStore
 
 URL, JUDGE_URL = "http://gpu-17.lab.example:8000/v1", "https://judge.example/v1"
@@ -221,11 +219,9 @@ def write_run(path: Path, ended: Iterable[Ended], *, finished: bool = True, **mo
                 if isinstance(answer, Answer) and about["judge_id"]:
                     store.append_verdict(sample, order, about["judge_id"], answer.sha256, verdict)
         samples = [sample for sample, _, _ in ended]
-        store.write_samples(joined_lines(store, samples))
-        if finished:
-            scoring: Scoring = "official" if about.get("unjoined") else "default"
-            summary = summary_of(store, samples, scoring=scoring).to_json()
-            store.write_file(SUMMARY, json.dumps(summary, indent=1).encode() + b"\n")
+        write_results(store, samples)
+    if not finished:
+        (path / SUMMARY).unlink()
     assert (path / SAMPLES).exists()
     return path
 

@@ -153,3 +153,19 @@ def test_every_column_is_documented(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "columns.md").read_text(encoding="utf-8")
     columns = {column.strip('"\n') for column in headings.replace("\n", ",").split(",")}
     assert [column for column in sorted(columns) if f"`{column}`" not in page] == []
+
+
+def test_samples_are_by_the_scoring_asked_for(tmp_path: Path) -> None:
+    """Under official scoring a line has what that rule reads, and its means are those of scores.csv."""
+    run = write_run(tmp_path / "run", small_run())
+    official = reported(run, scoring="official")
+    rows = list(csv.DictReader(io.StringIO("".join(samples_csv(official)))))
+    scored = [row for row in rows if row["status"] == "scored"]
+    assert len(scored) == official.summary.all_samples.scored
+    default = list(csv.DictReader(io.StringIO("".join(samples_csv(reported(run))))))
+    assert [row["gpt_score"] for row in rows] != [row["gpt_score"] for row in default]
+    for order in ("reference_first", "answer_first"):
+        read = [float(row[f"answer_score_{order}"]) for row in scored if row[f"answer_score_{order}"]]
+        orders = official.summary.all_samples.orders
+        assert orders is not None
+        assert sum(read) / len(read) == pytest.approx(orders[order]["gpt_score"])

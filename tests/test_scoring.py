@@ -27,9 +27,10 @@ from otoscope.records import (
     Sample,
     Verdict,
 )
-from otoscope.scoring import FORMAT, Cell, Summary, result_line, sample_result, summarise
+from otoscope.scoring import FORMAT, Cell, Rule, Summary, result_line, sample_result, summarise
 
 REFERENCE_FIRST, ANSWER_FIRST = ORDERS = tuple(Order)
+BY_DEFAULT = Rule("default", ORDERS)
 PROMPT = {"template": "{question}", "system": None, "part_order": "audio-first"}
 MANIFEST: Json = {
     "label": "first try",
@@ -627,8 +628,8 @@ def test_the_stored_form_is_plain_json() -> None:
 )
 def test_a_result_line_is_flat(outcome: Outcome) -> None:
     """Every result line has the same fields, each a single value that JSON can hold."""
-    line = result_line(outcome, ORDERS)
-    assert line.keys() == result_line(judged((8, 7), (8, 7)), ORDERS).keys()
+    line = result_line(outcome, BY_DEFAULT)
+    assert line.keys() == result_line(judged((8, 7), (8, 7)), BY_DEFAULT).keys()
     assert all(value is None or isinstance(value, (str, int, float)) for value in line.values())
     json.dumps(line, allow_nan=False)
 
@@ -637,7 +638,7 @@ def test_a_result_line_tells_how_the_sample_ended() -> None:
     """Scores by role and order, the judge's words, the answer, and where and why it failed."""
     clip = {"seconds": 1.5, "sha256": "ab"}
     whole = judged((8, 7), (5, 8), answer=an_answer("Mom", raw="<think></think>Mom"))
-    line = result_line(Outcome(whole.sample, whole.answer, whole.verdicts, clip), ORDERS)
+    line = result_line(Outcome(whole.sample, whole.answer, whole.verdicts, clip), BY_DEFAULT)
     assert line == {
         "category": "speech",
         "status": "scored",
@@ -659,11 +660,11 @@ def test_a_result_line_tells_how_the_sample_ended() -> None:
         "reference_score_answer_first": 8,
         "judge_reply_answer_first": "8 5",
     }
-    failed = result_line(judged(UNPARSEABLE, (5, 8)), ORDERS)
+    failed = result_line(judged(UNPARSEABLE, (5, 8)), BY_DEFAULT)
     assert (failed["status"], failed["failure"]) == ("failed", "unparseable")
     assert failed["failure_stage"] == "verdict"
     assert (failed["gpt_score"], failed["judge_reply_reference_first"]) == (None, "no")
-    assert result_line(not_answered(BAD_AUDIO), ORDERS)["failure_stage"] == "answer"
+    assert result_line(not_answered(BAD_AUDIO), BY_DEFAULT)["failure_stage"] == "answer"
 
 
 # --- for any outcomes -------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import secrets
 import shlex
@@ -50,7 +49,7 @@ from otoscope.records import (
     Reply,
     Sample,
 )
-from otoscope.runs import Run, joined_lines, summary_of
+from otoscope.runs import Run, write_results
 from otoscope.scoring import Summary
 from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore
 
@@ -313,11 +312,7 @@ def _fill(store: RunStore, settled: Settled, data: Dataset | None, findings: Fin
     # Only now, since what is wrong with clips is found last.
     store.manifest["imported"] |= {"findings": findings.to_json(), "left_out": findings.left_out}
     store.write_manifest()
-    summary = summary_of(store, settled.samples, scoring="official" if _is_unjoined(settled) else "default")
-    store.write_samples(joined_lines(store, settled.samples))
-    text = json.dumps(summary.to_json(), indent=1, allow_nan=False)
-    store.write_file(SUMMARY, text.encode() + b"\n")
-    return summary
+    return write_results(store, settled.samples)
 
 
 @contextlib.contextmanager

@@ -307,6 +307,12 @@ class Outcome:
     """The judge's replies that are not the verdicts': about another answer, or come after the verdict that
     counts. Likewise."""
 
+    @property
+    def clip_identity(self) -> str:
+        """What tells clips apart: the SHA-256 of the bytes, else the file's name within its source."""
+        known = (self.clip or {}).get("sha256")
+        return str(known) if known else f"{self.sample.dataset}/{self.sample.path}"
+
 
 # --- events: what the core tells whoever draws progress --------------------------------------------------
 

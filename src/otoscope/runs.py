@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
 from otoscope.errors import ConfigError, did_you_mean
 from otoscope.records import Failure, Json, Order, Outcome, Sample
-from otoscope.scoring import Scoring, Summary, result_line, summarise
-from otoscope.store import MANIFEST, RunStore, read_manifest, sample_to_line
+from otoscope.scoring import Rule, Scoring, Summary, Summing, result_line, summarise
+from otoscope.store import MANIFEST, SUMMARY, RunStore, read_manifest, sample_to_line
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,35 @@ def summary_of(
         store.outcomes(samples, store.manifest.get("judge_id")),
         orders=judged_orders(store.manifest),
         manifest=store.manifest,
-        skipped_lines=store.skipped_lines,
-        outside=store.answered_outside({sample.key for sample in samples}),
         scoring=scoring,
         view=view,
+        **_beside(store, samples),
     )
 
 
-def joined_lines(store: RunStore, samples: Iterable[Sample]) -> Iterator[Json]:
-    """Yield the lines of ``samples.jsonl``: what each sample is, and how it ended."""
+def write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
+    """Write what the lines add up to, ``samples.jsonl`` and ``summary.json``, and return the summary.
+
+    Each sample is read once. The summary is by the default rules, but of a run whose orders could not be
+    joined, which has no other than the official one. Raises ``RunDirectoryError``.
+    """
     orders = judged_orders(store.manifest)
-    for outcome in store.outcomes(samples, store.manifest.get("judge_id")):
-        yield {**sample_to_line(outcome.sample), **result_line(outcome, orders)}
+    scoring: Scoring = "official" if store.manifest.get("unjoined") else "default"
+    summing = Summing(orders=orders, manifest=store.manifest, scoring=scoring)
+    rule = Rule("default", orders)
+
+    def lines() -> Iterator[Json]:
+        for outcome in store.outcomes(samples, store.manifest.get("judge_id")):
+            summing.add(outcome)
+            yield {**sample_to_line(outcome.sample), **result_line(outcome, rule)}
+
+    store.write_samples(lines())
+    summary = summing.summary(**_beside(store, samples))
+    store.write_file(SUMMARY, json.dumps(summary.to_json(), indent=1, allow_nan=False).encode() + b"\n")
+    return summary
+
+
+def _beside(store: RunStore, samples: Sequence[Sample]) -> dict[str, int]:
+    """Return how many lines the run has that enter no number, and why."""
+    keys = {sample.key for sample in samples}
+    return {"skipped_lines": store.skipped_lines, "outside": store.answered_outside(keys)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -11,9 +10,8 @@ from typing import TypeVar
 from otoscope.config import Settings
 from otoscope.lock import RunLock
 from otoscope.records import Event, Failure, FailureKind, Notice, RunStarted, Sample
-from otoscope.runs import Run, joined_lines, judged_orders, summary_of
-from otoscope.scoring import Summary
-from otoscope.store import SAMPLES, SUMMARY, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
+from otoscope.runs import Run, judged_orders, write_results
+from otoscope.store import SAMPLES, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
 
 OnEvent = Callable[[Event], None]
 _T = TypeVar("_T")
@@ -75,17 +73,10 @@ async def carry_out(
     except BaseException:
         # Whose lock was taken must not write over what the new owner knows.
         if lock.still_ours():
-            _write_results(store, samples)
+            write_results(store, samples)
         raise
     # In a thread: other runs may be asking for their verdicts meanwhile.
-    return Run(store.path, await asyncio.to_thread(_write_results, store, samples))
-
-
-def _write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
-    summary = summary_of(store, samples)
-    store.write_samples(joined_lines(store, samples))
-    store.write_file(SUMMARY, json.dumps(summary.to_json(), indent=1, allow_nan=False).encode() + b"\n")
-    return summary
+    return Run(store.path, await asyncio.to_thread(write_results, store, samples))
 
 
 def run_blocking(call: Callable[[], _T]) -> _T:

@@ -24,7 +24,7 @@ from otoscope.records import (
     text_digest,
 )
 from otoscope.reports.reported import Reported
-from otoscope.runs import joined_lines, load_run
+from otoscope.runs import load_run, write_results
 from otoscope.store import RunStore, sample_to_line
 
 Write = Callable[[random.Random, int], str]
@@ -139,7 +139,7 @@ def write_run(
             for order in Order.judged(swap=swap) if judged else ():
                 result = _verdict(order, answer, said, chance, better, judge)
                 store.append_verdict(sample, order, str(store.manifest["judge_id"]), answer.sha256, result)
-        store.write_samples(list(joined_lines(store, chosen)))
+        write_results(store, chosen)
     return path
 
 

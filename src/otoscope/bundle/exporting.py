@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from otoscope.config.defaults import PROMPT_TEMPLATE
 from otoscope.errors import ConfigError, RunDirectoryError
 from otoscope.judge import judge_identity
 from otoscope.records import FailureKind, Json, Sample, text_digest
-from otoscope.runs import joined_lines, summary_of
+from otoscope.runs import summary_of, write_results
 from otoscope.scoring import Scoring
 from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore, sample_to_line
 from otoscope.store.lines import line_bytes, parse_line
@@ -122,10 +121,7 @@ class _Copy:
                     copy.write_file(name, _rewritten(self._store.path / name, rewrite))
             copy.write_samples(map(sample_to_line, self.samples))
         with RunStore.open(path) as copy:
-            scoring: Scoring = "official" if manifest.get("unjoined") else "default"
-            summary = summary_of(copy, self.samples, scoring=scoring).to_json()
-            copy.write_samples(joined_lines(copy, self.samples))
-            copy.write_file(SUMMARY, json.dumps(summary, indent=1, allow_nan=False).encode() + b"\n")
+            write_results(copy, self.samples)
 
     # --- the manifest -------------------------------------------------------------------------------------
 

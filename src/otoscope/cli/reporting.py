@@ -229,15 +229,14 @@ def _reported(runs: Sequence[Run]) -> list[Reported]:
 
 def _to_embed(runs: Sequence[Reported], which: str | None) -> Iterator[str]:
     """Yield the keys of the samples whose clips go into the page. Raises ``ConfigError``."""
-    from otoscope.scoring import sample_result
-
     if which is None:
         return
     results = {"won": "win", "tied": "tie", "lost": "loss"}
     if which in EMBEDDED:
         for one in runs:
+            rule = one.rule
             for outcome in one.outcomes():
-                result = sample_result(outcome, one.orders)
+                result = rule(outcome).result
                 chosen = which in ("all", result.status) or results.get(which) == result.result
                 if chosen and (result.result or which in ("all", "failed")):
                     yield outcome.sample.key

@@ -8,13 +8,13 @@ that a spreadsheet would take for a formula gets an apostrophe in front: ``sampl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from otoscope.benchmark import CATEGORIES, TASKS, VIEWS
-from otoscope.records import Answer, Json, Order, Outcome, Sample, Verdict
+from otoscope.records import Answer, Json, Order, Outcome, Sample
 from otoscope.reports.reported import Reported
-from otoscope.scoring import Cell, Summary, result_line, result_of
+from otoscope.scoring import Cell, Rule, Summary, result_line, result_of
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 from otoscope.store import sample_to_line
 
@@ -34,10 +34,11 @@ def samples_csv(run: Reported) -> Iterator[str]:
     Samples outside of the summary's view are left out.
     """
     nobody = Outcome(Sample(next(iter(TASKS)), "", "", 0, "", "", "", "", ""), None)
-    yield csv_line(_sample(nobody, run.orders))
+    rule = run.rule
+    yield csv_line(_sample(nobody, rule))
     for outcome in run.outcomes():
         if outcome.sample.task in VIEWS[run.summary.view]:
-            yield csv_line(_sample(outcome, run.orders).values())
+            yield csv_line(_sample(outcome, rule).values())
 
 
 def scores_csv(runs: Iterable[Reported]) -> str:
@@ -56,27 +57,23 @@ def scores_csv(runs: Iterable[Reported]) -> str:
 # --- samples ----------------------------------------------------------------------------------------------
 
 
-def _sample(outcome: Outcome, orders: Sequence[Order]) -> Json:
-    return {**sample_to_line(outcome.sample), **result_line(outcome, orders), **_flags(outcome, orders)}
+def _sample(outcome: Outcome, rule: Rule) -> Json:
+    return {**sample_to_line(outcome.sample), **result_line(outcome, rule), **_flags(outcome, rule)}
 
 
-def _flags(outcome: Outcome, orders: Sequence[Order]) -> Json:
+def _flags(outcome: Outcome, rule: Rule) -> Json:
     """Return what is odd about a sample: ``None`` without an answer; of the last, without both verdicts."""
     answer = outcome.answer if isinstance(outcome.answer, Answer) else None
     last = answer.replies[-1] if answer and answer.replies else None
-    results = {
-        result_of(verdict.answer_score, verdict.reference_score)
-        for verdict in outcome.verdicts.values()
-        if isinstance(verdict, Verdict)
-    }
-    judged = sum(isinstance(outcome.verdicts.get(order), Verdict) for order in orders)
+    read = [rule.read(order, verdict) for order, verdict in outcome.verdicts.items() if order in rule.orders]
+    results = [result_of(*scores) for scores in read if scores is not None]
     return {
         "blank": answer.blank if answer else None,
         "filtered": answer.filtered if answer else None,
         "cut_at_token_limit": last is not None and last.finish_reason == "length" if answer else None,
         "says_it_cannot_hear": says_it_cannot_hear(answer.text) if answer else None,
         "other_language": in_another_language(outcome.sample.question, answer.text) if answer else None,
-        "orders_disagree": len(results) > 1 if judged == len(Order) else None,
+        "orders_disagree": len(set(results)) > 1 if len(results) == len(Order) else None,
     }
 
 

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator
 
 from otoscope.benchmark import CATEGORIES, TASKS, VIEWS
-from otoscope.records import Answer, Order, Outcome, Verdict
+from otoscope.records import Answer, Order, Outcome
 from otoscope.reports.blocks import Block, Heading, Pairs, Paragraph, inert
 from otoscope.reports.reported import Reported
-from otoscope.scoring import sample_result
+from otoscope.scoring import Rule
 from otoscope.texts import Catalogue
 
 EXAMPLES = 6
@@ -29,7 +29,7 @@ def examples(run: Reported, say: Catalogue) -> Iterator[Block]:
         return
     for position, outcome in enumerate(chosen, start=1):
         yield Heading(f"{position}. {inert(outcome.sample.key)}", 3)
-        yield Pairs(list(_pairs(outcome, say)))
+        yield Pairs(list(_pairs(outcome, run.rule, say)))
 
 
 def choose(run: Reported) -> list[Outcome]:
@@ -37,10 +37,11 @@ def choose(run: Reported) -> list[Outcome]:
 
     Which ones depends on their keys and on ``SEED`` alone: those whose keyed digest is the lowest.
     """
+    rule = run.rule
     lowest: dict[str, list[tuple[str, Outcome]]] = {category: [] for category in CATEGORIES}
     for outcome in run.outcomes():
         task = outcome.sample.task
-        if task not in VIEWS[run.summary.view] or sample_result(outcome, run.orders).status != "scored":
+        if task not in VIEWS[run.summary.view] or rule(outcome).result.status != "scored":
             continue
         drawn = hashlib.sha256(f"{SEED}:{outcome.sample.key}".encode("utf-8", "surrogatepass")).hexdigest()
         of_category = lowest[TASKS[task].category]
@@ -52,7 +53,7 @@ def choose(run: Reported) -> list[Outcome]:
     return [outcome for _, outcome in (first + others)[:EXAMPLES]]
 
 
-def _pairs(outcome: Outcome, say: Catalogue) -> Iterator[tuple[str, str]]:
+def _pairs(outcome: Outcome, rule: Rule, say: Catalogue) -> Iterator[tuple[str, str]]:
     sample = outcome.sample
     answer = outcome.answer.text if isinstance(outcome.answer, Answer) else ""
     yield say("table.example_question"), inert(sample.question, longest=_LONGEST, say=say)
@@ -61,12 +62,12 @@ def _pairs(outcome: Outcome, say: Catalogue) -> Iterator[tuple[str, str]]:
     yield say("table.example_answer"), shown or say("table.blank")
     for order in Order:
         verdict = outcome.verdicts.get(order)
-        if isinstance(verdict, Verdict):
+        if verdict is not None and (scores := rule.read(order, verdict)) is not None:
             yield (
                 say(f"table.example_{order.value}"),
                 say(
                     "table.example_scores",
-                    answer=f"{round(verdict.answer_score, 2):g}",
-                    reference=f"{round(verdict.reference_score, 2):g}",
+                    answer=f"{round(scores[0], 2):g}",
+                    reference=f"{round(scores[1], 2):g}",
                 ),
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 from otoscope.records import Order, Outcome
 from otoscope.runs import Run, judged_orders
-from otoscope.scoring import Summary
+from otoscope.scoring import Rule, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class Reported:
     def orders(self) -> Sequence[Order]:
         """The orders that the run judges."""
         return judged_orders(self.manifest)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which the summary scores its samples."""
+        return Rule(self.summary.scoring, self.orders, bool(self.manifest.get("unjoined")))
 
     @property
     def name(self) -> str:

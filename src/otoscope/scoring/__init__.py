@@ -5,6 +5,7 @@
     samples      one sample's numbers
     rules        default and official scoring: what each makes of a sample's stored replies
     cells        the numbers of a group of samples, with intervals
+    lines        one sample's as a flat line
     behaviour    the judge's own: position effect, how it answers
     answers      the model's answers: how they ended, length, signs that something is wrong
     ├── wording, identical, audio_tokens    the signs
@@ -15,18 +16,20 @@
 """
 
 from otoscope.scoring.cells import FULL_COVERAGE, Cell
-from otoscope.scoring.rules import Scoring, official_scores
-from otoscope.scoring.samples import SampleResult, result_line, result_of, sample_result
-from otoscope.scoring.summary import FORMAT, Summary, summarise
+from otoscope.scoring.lines import result_line
+from otoscope.scoring.rules import Rule, Scoring
+from otoscope.scoring.samples import SampleResult, result_of, sample_result
+from otoscope.scoring.summary import FORMAT, Summary, Summing, summarise
 
 __all__ = [
     "FORMAT",
     "FULL_COVERAGE",
     "Cell",
+    "Rule",
     "SampleResult",
     "Scoring",
     "Summary",
-    "official_scores",
+    "Summing",
     "result_line",
     "result_of",
     "sample_result",

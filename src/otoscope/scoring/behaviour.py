@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN
 from otoscope.records import Failure, Json, Order, Outcome, Verdict
-from otoscope.scoring.rules import Scores
+from otoscope.scoring.rules import Rule, Scores
 from otoscope.scoring.samples import mean, result_of
 from otoscope.stats import Design
 
@@ -38,24 +38,15 @@ class Behaviour:
     """Scored samples of which every verdict also says which whole scores were the most probable."""
     _greedy_ties: int = 0
 
-    def add(
-        self,
-        outcome: Outcome,
-        by_order: Mapping[Order, Scores],
-        clip: str,
-        *,
-        official: Mapping[str, Scores] | None = None,
-    ) -> None:
-        """Add one sample; ``by_order`` is empty unless every order has scores.
-
-        ``official`` are the scores that official scoring reads, by order: then these are what was said.
-        """
+    def add(self, outcome: Outcome, rule: Rule, by_order: Mapping[Order, Scores], clip: str) -> None:
+        """Add one sample; ``by_order`` is empty unless every order has scores by the rule."""
         for order, verdict in outcome.verdicts.items():
             self.verdicts["asked_again"] += len(verdict.replies) > 1
             if isinstance(verdict, Verdict):
                 self.verdicts["expected"] += verdict.score_kind == "expected"
-                self.verdicts["decimal"] += official is None and verdict.score_kind == "decimal"
-            self._add_scores(order, _scores(verdict) if official is None else official.get(order.value))
+                # The official rule reads whole numbers alone.
+                self.verdicts["decimal"] += rule.scoring == "default" and verdict.score_kind == "decimal"
+            self._add_scores(order, rule.read(order, verdict))
         if len(by_order) == len(Order):
             task = self._tasks.setdefault(outcome.sample.task, _TaskOrders())
             answer_first, reference_first = by_order[Order.ANSWER_FIRST], by_order[Order.REFERENCE_FIRST]
@@ -127,12 +118,6 @@ class Behaviour:
     def most_common_pair_by_role(self) -> tuple[str, int] | None:
         """Return the scores most often given to the answer and the reference, in this order; how often."""
         return _most_common(self._by_role)
-
-
-def _scores(verdict: Verdict | Failure) -> Scores | None:
-    if isinstance(verdict, Failure):
-        return None
-    return float(verdict.answer_score), float(verdict.reference_score)
 
 
 def _most_common(pairs: Counter[Scores]) -> tuple[str, int] | None:

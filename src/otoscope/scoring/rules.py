@@ -15,7 +15,7 @@ from typing import Literal
 from otoscope.parsing import parse_official
 from otoscope.records import Failure, FailureKind, Order, Outcome, Verdict
 from otoscope.scoring.cells import SAMPLE
-from otoscope.scoring.samples import SampleResult, sample_result
+from otoscope.scoring.samples import SampleResult, mean, sample_result
 
 Scoring = Literal["default", "official"]
 Scores = tuple[float, float]
@@ -35,13 +35,36 @@ class Ruled:
     """The scores of each order, where all of them have one."""
 
 
-def passes(scoring: Scoring, orders: Sequence[Order]) -> tuple[str, ...]:
-    """Return the passes over which a rule takes its means."""
-    return (SAMPLE,) if scoring == "default" else tuple(order.value for order in orders)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a run's samples are scored: by which rule, over which orders."""
+
+    scoring: Scoring
+    orders: Sequence[Order]
+    unjoined: bool = False
+    """Whether each outcome is one order's row, and has no other."""
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The passes over which means are taken."""
+        return (SAMPLE,) if self.scoring == "default" else tuple(order.value for order in self.orders)
+
+    def __call__(self, outcome: Outcome) -> Ruled:
+        """Apply the rule to a sample."""
+        if self.scoring == "default":
+            return _by_default(outcome, self.orders)
+        return _officially(outcome, self.orders, unjoined=self.unjoined)
+
+    def read(self, order: Order, verdict: Verdict | Failure) -> Scores | None:
+        """Return the scores that the rule reads from one order, whatever the other says."""
+        if self.scoring == "official":
+            return _official_scores(verdict, order)
+        if isinstance(verdict, Failure):
+            return None
+        return verdict.answer_score, verdict.reference_score
 
 
-def rule_default(outcome: Outcome, orders: Sequence[Order]) -> Ruled:
-    """Apply the default rule."""
+def _by_default(outcome: Outcome, orders: Sequence[Order]) -> Ruled:
     result = sample_result(outcome, orders)
     if result.gpt_score is None or result.reference_score is None:
         return Ruled(result, {}, (SAMPLE,) if result.status == "failed" else (), {})
@@ -54,11 +77,8 @@ def rule_default(outcome: Outcome, orders: Sequence[Order]) -> Ruled:
     return Ruled(result, {SAMPLE: (result.gpt_score, result.reference_score)}, (), by_order)
 
 
-def rule_official(outcome: Outcome, orders: Sequence[Order], *, unjoined: bool = False) -> Ruled:
-    """Apply the official script's rule. ``unjoined``: each outcome is one order's row, and has no other.
-
-    A sample is scored when at least one of its orders has a row.
-    """
+def _officially(outcome: Outcome, orders: Sequence[Order], *, unjoined: bool) -> Ruled:
+    """Score a sample that has a row in at least one of its orders: it is the mean of those."""
     if outcome.answer is None:
         return Ruled(SampleResult("pending"), {}, (), {})
     expected = [order for order in orders if order in outcome.verdicts] if unjoined else orders
@@ -71,7 +91,7 @@ def rule_official(outcome: Outcome, orders: Sequence[Order], *, unjoined: bool =
         verdict = outcome.verdicts.get(order)
         if verdict is None:
             pending = True
-        elif (scores := official_scores(verdict, order)) is not None:
+        elif (scores := _official_scores(verdict, order)) is not None:
             by_order[order] = scores
         else:
             failure = failure or verdict
@@ -84,10 +104,11 @@ def rule_official(outcome: Outcome, orders: Sequence[Order], *, unjoined: bool =
             failure = Failure(FailureKind.UNPARSEABLE, "no order's first reply is two whole numbers")
         return Ruled(SampleResult("failed", failure=failure, stage="verdict"), {}, missing, {})
     complete = by_order if len(by_order) == len(orders) else {}
-    return Ruled(SampleResult("scored"), rows, missing, complete)
+    answer, reference = (mean(scores) for scores in zip(*rows.values(), strict=True))
+    return Ruled(SampleResult("scored", answer, reference), rows, missing, complete)
 
 
-def official_scores(verdict: Verdict | Failure, order: Order) -> Scores | None:
+def _official_scores(verdict: Verdict | Failure, order: Order) -> Scores | None:
     """Return the scores that the official rule reads from an order's first reply, or ``None``."""
     if not verdict.replies:
         return None

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from otoscope.benchmark import TASKS
-from otoscope.records import Answer, Failure, Json, Order, Outcome, Verdict
+from otoscope.records import Failure, Order, Outcome, Verdict
 
 Status = Literal["scored", "failed", "pending"]
 Result = Literal["win", "tie", "loss"]
@@ -63,34 +62,6 @@ def sample_result(outcome: Outcome, orders: Sequence[Order]) -> SampleResult:
         mean([verdict.answer_score for verdict in complete]),
         mean([verdict.reference_score for verdict in complete]),
     )
-
-
-def result_line(outcome: Outcome, orders: Sequence[Order]) -> Json:
-    """Return the part of a ``samples.jsonl`` line that says how the sample ended: flat, for pandas."""
-    result = sample_result(outcome, orders)
-    answer = outcome.answer if isinstance(outcome.answer, Answer) else None
-    line: Json = {
-        "category": TASKS[outcome.sample.task].category,
-        "status": result.status,
-        "gpt_score": result.gpt_score,
-        "reference_score": result.reference_score,
-        "result": result.result,
-        "failure": result.failure.kind.value if result.failure else None,
-        "failure_message": result.failure.message if result.failure else None,
-        "failure_stage": result.stage,
-        "answer": answer.text if answer else None,
-        "raw_answer": answer.raw_text if answer and answer.filtered else None,
-        "finish_reason": answer.replies[-1].finish_reason if answer and answer.replies else None,
-        "seconds": (outcome.clip or {}).get("seconds"),
-        "clip_sha256": (outcome.clip or {}).get("sha256"),
-    }
-    for order in Order:
-        verdict = outcome.verdicts.get(order)
-        scored = verdict if isinstance(verdict, Verdict) else None
-        line[f"answer_score_{order.value}"] = scored.answer_score if scored else None
-        line[f"reference_score_{order.value}"] = scored.reference_score if scored else None
-        line[f"judge_reply_{order.value}"] = verdict.replies[-1].text if verdict and verdict.replies else None
-    return line
 
 
 def mean(values: Sequence[float]) -> float:

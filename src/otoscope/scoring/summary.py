@@ -19,8 +19,7 @@ from otoscope.scoring.answers import Answers
 from otoscope.scoring.behaviour import Behaviour
 from otoscope.scoring.calls import Calls, plain
 from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells
-from otoscope.scoring.rules import Scoring, passes, rule_default, rule_official
-from otoscope.scoring.samples import mean
+from otoscope.scoring.rules import Rule, Scoring
 from otoscope.scoring.warnings import Evidence, find_warnings
 from otoscope.stats import INTERVAL_LABEL
 
@@ -127,11 +126,9 @@ class Summary:
 
 @dataclass(slots=True)
 class _Tally:
-    """One pass over the outcomes. Of them only numbers and digests are kept."""
+    """What is kept of the outcomes: numbers and digests only."""
 
-    scoring: Scoring
-    orders: Sequence[Order]
-    unjoined: bool
+    rule: Rule
     leaves: dict[tuple[str, str], Leaf] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
@@ -143,15 +140,12 @@ class _Tally:
 
     def add(self, outcome: Outcome) -> None:
         sample = outcome.sample
-        if self.scoring == "default":
-            ruled = rule_default(outcome, self.orders)
-        else:
-            ruled = rule_official(outcome, self.orders, unjoined=self.unjoined)
+        ruled = self.rule(outcome)
         leaf = self.leaves.get((sample.task, sample.dataset))
         if leaf is None:
-            leaf = Leaf({name: Rows() for name in passes(self.scoring, self.orders)})
+            leaf = Leaf({name: Rows() for name in self.rule.passes})
             self.leaves[sample.task, sample.dataset] = leaf
-        clip = _clip(outcome)
+        clip = outcome.clip_identity
         for name, (score, reference) in ruled.rows.items():
             leaf.passes[name].add(score, reference, clip)
             self.negative += score < 0 or reference < 0
@@ -170,16 +164,120 @@ class _Tally:
             self.model.add(outcome.answer.replies)
         for verdict in outcome.verdicts.values():
             self.judge.add(verdict.replies)
-        scores = [score for score, _ in ruled.rows.values()]
-        self.answers.add(outcome, mean(scores) if scores else None, clip)
-        official = ruled.rows if self.scoring == "official" else None
-        self.behaviour.add(outcome, ruled.by_order, clip, official=official)
+        self.answers.add(outcome, result.gpt_score, clip)
+        self.behaviour.add(outcome, self.rule, ruled.by_order, clip)
 
 
-def _clip(outcome: Outcome) -> str:
-    """Return what tells clips apart: the SHA-256 of the bytes, else the file's name within its source."""
-    known = (outcome.clip or {}).get("sha256")
-    return str(known) if known else f"{outcome.sample.dataset}/{outcome.sample.path}"
+class Summing:
+    """Adds up a run, one outcome at a time, in any order; of them only numbers and digests are kept.
+
+    ``orders`` are those that the run judges. ``manifest`` is the run's: its ``fingerprint``, ``selection``,
+    ``dataset``, ``label``, ``tags`` and ``created_at`` are repeated or make warnings. ``scoring`` is the
+    rule that is applied to the stored replies, ``view`` one of :data:`otoscope.benchmark.VIEWS`.
+
+    Raises ``ConfigError`` where the run cannot be scored by that rule.
+    """
+
+    def __init__(
+        self,
+        *,
+        orders: Sequence[Order],
+        manifest: Mapping[str, Any],
+        scoring: Scoring = "default",
+        view: str = "full",
+    ) -> None:
+        rule = Rule(scoring, orders, bool(manifest.get("unjoined")))
+        if rule.unjoined and scoring == "default":
+            raise ConfigError(
+                "the two orders of this run could not be joined when it was imported: only --scoring "
+                "official, which takes each order's mean by itself, is possible"
+            )
+        self._rule = rule
+        self._manifest = manifest
+        self._view = view
+        self._tally = _Tally(rule)
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one outcome; one outside of the view adds nothing."""
+        if outcome.sample.task in VIEWS[self._view]:
+            self._tally.add(outcome)
+
+    def summary(self, *, skipped_lines: int = 0, outside: int = 0) -> Summary:
+        """Return what all of them add up to. Raises ``ConfigError`` as the class does."""
+        tally, manifest, view = self._tally, self._manifest, self._view
+        scoring, orders = self._rule.scoring, self._rule.orders
+        if scoring == "official" and tally.behaviour.verdicts["expected"]:
+            raise ConfigError(
+                "official scoring is n/a: it reads the whole numbers that a judge wrote, and this run's "
+                "scores are expectations over probabilities"
+            )
+        cells = build_cells(tally.leaves, view=VIEWS[view])
+        everything = cells.all_samples
+        requested = manifest.get("fingerprint") or {}
+        judge = requested.get("judge") or {}
+        position = tally.behaviour.position()
+        common = tally.behaviour.most_common_pair()
+        evidence = Evidence(
+            manifest=manifest,
+            orders=len(orders),
+            cells=cells,
+            answers=tally.answers,
+            behaviour=tally.behaviour,
+            position=position,
+            model_names=_returned(tally.model),
+            judge_names=_returned(tally.judge),
+            negative=tally.negative,
+            skipped_lines=skipped_lines,
+            outside=outside,
+        )
+        return Summary(
+            model=(requested.get("model") or {}).get("name", "?"),
+            judge=judge.get("name"),
+            label=manifest.get("label"),
+            tags=manifest.get("tags") or {},
+            created_at=manifest.get("created_at"),
+            protocol=judge.get("protocol"),
+            do_swap=len(orders) == 2,
+            requested=requested,
+            observed={"model": tally.model.observed(), "judge": tally.judge.observed()},
+            selection=manifest.get("selection") or {},
+            partial=everything.partial,
+            headline=_headline(cells.tasks),
+            counts={
+                "expected": everything.n,
+                "scored": everything.scored,
+                "failed": everything.failed,
+                "pending": everything.pending,
+                "failures": dict(sorted(tally.failures.items())),
+                "failed_at": dict(sorted(tally.stages.items())),
+            },
+            average=cells.average,
+            mixed_audio=cells.mixed_audio,
+            categories=cells.categories,
+            tasks=cells.tasks,
+            datasets=cells.datasets,
+            all_samples=everything,
+            position=position,
+            answers=_named(
+                tally.answers.counts,
+                "answered empty_answer filtered cut_at_token_limit asked_again says_it_cannot_hear "
+                "other_language",
+            ),
+            length=tally.answers.length(),
+            verdicts={
+                **_named(
+                    tally.behaviour.verdicts,
+                    "judged failed asked_again answer_scored_0 answer_scored_10 reference_scored_0 "
+                    "reference_scored_10 decimal expected",
+                ),
+                "most_common_pair": None if common is None else {"scores": common[0], "replies": common[1]},
+            },
+            usage={"model": tally.model.usage(), "judge": tally.judge.usage()},
+            timing={"model": tally.model.timing(), "judge": tally.judge.timing()},
+            warnings=find_warnings(evidence),
+            scoring=scoring,
+            view=view,
+        )
 
 
 def summarise(
@@ -192,96 +290,11 @@ def summarise(
     scoring: Scoring = "default",
     view: str = "full",
 ) -> Summary:
-    """Add up a run. ``outcomes`` are consumed one at a time, in any order; of them only numbers are kept.
-
-    ``orders`` are those that the run judges. ``manifest`` is the run's: its ``fingerprint``, ``selection``,
-    ``dataset``, ``label``, ``tags`` and ``created_at`` are repeated or make warnings. ``scoring`` is the
-    rule that is applied to the stored replies, ``view`` one of :data:`otoscope.benchmark.VIEWS`.
-
-    Raises ``ConfigError`` where the run cannot be scored by that rule.
-    """
-    unjoined = bool(manifest.get("unjoined"))
-    if unjoined and scoring == "default":
-        raise ConfigError(
-            "the two orders of this run could not be joined when it was imported: only --scoring official, "
-            "which takes each order's mean by itself, is possible"
-        )
-    tally = _Tally(scoring, orders, unjoined)
+    """Add up a run's outcomes: see :class:`Summing`."""
+    summing = Summing(orders=orders, manifest=manifest, scoring=scoring, view=view)
     for outcome in outcomes:
-        if outcome.sample.task in VIEWS[view]:
-            tally.add(outcome)
-    if scoring == "official" and tally.behaviour.verdicts["expected"]:
-        raise ConfigError(
-            "official scoring is n/a: it reads the whole numbers that a judge wrote, and this run's scores "
-            "are expectations over probabilities"
-        )
-    cells = build_cells(tally.leaves, view=VIEWS[view])
-    everything = cells.all_samples
-    requested = manifest.get("fingerprint") or {}
-    judge = requested.get("judge") or {}
-    position = tally.behaviour.position()
-    common = tally.behaviour.most_common_pair()
-    evidence = Evidence(
-        manifest=manifest,
-        orders=len(orders),
-        cells=cells,
-        answers=tally.answers,
-        behaviour=tally.behaviour,
-        position=position,
-        model_names=_returned(tally.model),
-        judge_names=_returned(tally.judge),
-        negative=tally.negative,
-        skipped_lines=skipped_lines,
-        outside=outside,
-    )
-    return Summary(
-        model=(requested.get("model") or {}).get("name", "?"),
-        judge=judge.get("name"),
-        label=manifest.get("label"),
-        tags=manifest.get("tags") or {},
-        created_at=manifest.get("created_at"),
-        protocol=judge.get("protocol"),
-        do_swap=len(orders) == 2,
-        requested=requested,
-        observed={"model": tally.model.observed(), "judge": tally.judge.observed()},
-        selection=manifest.get("selection") or {},
-        partial=everything.partial,
-        headline=_headline(cells.tasks),
-        counts={
-            "expected": everything.n,
-            "scored": everything.scored,
-            "failed": everything.failed,
-            "pending": everything.pending,
-            "failures": dict(sorted(tally.failures.items())),
-            "failed_at": dict(sorted(tally.stages.items())),
-        },
-        average=cells.average,
-        mixed_audio=cells.mixed_audio,
-        categories=cells.categories,
-        tasks=cells.tasks,
-        datasets=cells.datasets,
-        all_samples=everything,
-        position=position,
-        answers=_named(
-            tally.answers.counts,
-            "answered empty_answer filtered cut_at_token_limit asked_again says_it_cannot_hear "
-            "other_language",
-        ),
-        length=tally.answers.length(),
-        verdicts={
-            **_named(
-                tally.behaviour.verdicts,
-                "judged failed asked_again answer_scored_0 answer_scored_10 reference_scored_0 "
-                "reference_scored_10 decimal expected",
-            ),
-            "most_common_pair": None if common is None else {"scores": common[0], "replies": common[1]},
-        },
-        usage={"model": tally.model.usage(), "judge": tally.judge.usage()},
-        timing={"model": tally.model.timing(), "judge": tally.judge.timing()},
-        warnings=find_warnings(evidence),
-        scoring=scoring,
-        view=view,
-    )
+        summing.add(outcome)
+    return summing.summary(skipped_lines=skipped_lines, outside=outside)
 
 
 def _headline(tasks: Iterable[str]) -> str:

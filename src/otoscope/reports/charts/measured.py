@@ -11,8 +11,6 @@ from otoscope.records import Answer, Order, Outcome, Reply
 from otoscope.reports.charts.style import foreign
 from otoscope.reports.reported import Reported
 from otoscope.scoring import Summary
-from otoscope.scoring.rules import rule_default, rule_official
-from otoscope.scoring.samples import mean
 
 
 @dataclass(slots=True)
@@ -76,23 +74,16 @@ def run_name(summary: Summary) -> str:
 
 
 def _add(found: Measured, outcome: Outcome, run: Reported) -> None:
-    if run.summary.scoring == "default":
-        ruled = rule_default(outcome, run.orders)
-    else:
-        ruled = rule_official(outcome, run.orders, unjoined=bool(run.manifest.get("unjoined")))
+    ruled = run.rule(outcome)
     for score, reference in ruled.rows.values():
         found.scores.append(score)
         found.references.append(reference)
     if len(ruled.by_order) == len(Order):
         found.orders[ruled.by_order[Order.REFERENCE_FIRST][0], ruled.by_order[Order.ANSWER_FIRST][0]] += 1
-    answer, sample = outcome.answer, outcome.sample
-    if isinstance(answer, Answer) and ruled.rows:
-        known = (outcome.clip or {}).get("sha256")
-        clip = str(known) if known else f"{sample.dataset}/{sample.path}"
-        score = mean([score for score, _ in ruled.rows.values()])
-        found.lengths.append(Length(len(answer.text), score, clip))
+    answer = outcome.answer
+    if isinstance(answer, Answer) and ruled.result.gpt_score is not None:
+        found.lengths.append(Length(len(answer.text), ruled.result.gpt_score, outcome.clip_identity))
     for reply in (*outcome.superseded, *(answer.replies if answer is not None else ())):
         found.model.add(reply)
-    for verdict in outcome.verdicts.values():
-        for reply in verdict.replies:
-            found.judge.add(reply)
+    for reply in (*outcome.surplus, *(reply for one in outcome.verdicts.values() for reply in one.replies)):
+        found.judge.add(reply)

@@ -11,8 +11,8 @@ from otoscope.benchmark import TASKS, VIEWS
 from otoscope.records import Answer, Failure, Json, Order, Outcome, Reply, Sample, Verdict, json_bytes
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.reported import Reported
-from otoscope.scoring.rules import Ruled, Scores, rule_default, rule_official
-from otoscope.scoring.samples import mean, result_of
+from otoscope.scoring.rules import Ruled, Scores
+from otoscope.scoring.samples import result_of
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 
 
@@ -86,7 +86,7 @@ class _Book:
 
 
 def _result(run: Reported, outcome: Outcome, usual: Mapping[str, Json]) -> Json:
-    ruled = _ruled(run, outcome)
+    ruled = run.rule(outcome)
     result = ruled.result
     answer = outcome.answer
     return _without_nothing(
@@ -101,7 +101,7 @@ def _result(run: Reported, outcome: Outcome, usual: Mapping[str, Json]) -> Json:
             "replies": _replies(answer.replies, usual["model"]) if answer is not None else None,
             "superseded": _replies(outcome.superseded, usual["model"]) or None,
             "verdicts": {
-                order.value: _verdict(verdict, _read(run, ruled, order, verdict), usual["judge"])
+                order.value: _verdict(verdict, run.rule.read(order, verdict), usual["judge"])
                 for order, verdict in outcome.verdicts.items()
             }
             or None,
@@ -129,13 +129,6 @@ def _verdict(verdict: Verdict | Failure, scores: Scores | None, usual: Json) -> 
     if scores is not None:
         stored["answer"], stored["reference"] = scores
     return stored
-
-
-def _read(run: Reported, ruled: Ruled, order: Order, verdict: Verdict | Failure) -> Scores | None:
-    """Return what the run's scoring reads from an order."""
-    if run.summary.scoring == "official":
-        return ruled.rows.get(order.value)
-    return (verdict.answer_score, verdict.reference_score) if isinstance(verdict, Verdict) else None
 
 
 def _failure(failure: Failure | None) -> Json | None:
@@ -175,18 +168,12 @@ def _usual(run: Reported) -> dict[str, Json]:
     return sent
 
 
-def _ruled(run: Reported, outcome: Outcome) -> Ruled:
-    if run.summary.scoring == "default":
-        return rule_default(outcome, run.orders)
-    return rule_official(outcome, run.orders, unjoined=bool(run.manifest.get("unjoined")))
-
-
 def _scores(ruled: Ruled) -> Json:
     """Return the sample's means over its orders, of those that the scoring reads."""
-    if not ruled.rows:
-        return {}
-    score, reference = (mean(column) for column in zip(*ruled.rows.values(), strict=True))
-    return {"score": score, "reference": reference, "result": result_of(score, reference)}
+    result = ruled.result
+    return _without_nothing(
+        {"score": result.gpt_score, "reference": result.reference_score, "result": result.result}
+    )
 
 
 def _orders(ruled: Ruled) -> Json:
