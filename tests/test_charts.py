@@ -23,6 +23,8 @@ from matplotlib.font_manager import fontManager
 from otoscope.benchmark import TASKS
 from otoscope.comparison import Comparison, JudgedRun, compare
 from otoscope.errors import ConfigError
+from otoscope.judge import PROMPT_SHA256
+from otoscope.parsing import PARSER_VERSION
 from otoscope.records import Answer, Failure, FailureKind, Order, Outcome, Reply, Sample, Verdict
 from otoscope.reports.charts import (
     charts_of,
@@ -52,13 +54,21 @@ def a_sample(task: str, number: int) -> Sample:
     return Sample(task, folder, f"{number // 2}.wav", number, "What?", "That.", "{}", "", f"{task}{number}")
 
 
-def scored(task: str, number: int, *, better: float = 0, judge: str = JUDGE, text: str = "a") -> Outcome:
+def scored(
+    task: str,
+    number: int,
+    *,
+    better: float = 0,
+    judge: str = JUDGE,
+    text: str = "a",
+    orders: Sequence[Order] = BOTH,
+) -> Outcome:
     """Return a scored sample: its scores differ between orders and from sample to sample."""
     usage = {"prompt_tokens": 100 + number, "completion_tokens": 5 + number}
     reply = Reply(text=text, model="m", usage=usage, latency=0.5 + 0.1 * number)
     answer = Answer(raw_text=text, text=text * (1 + 7 * number), replies=(reply,))
     verdicts: dict[Order, Verdict | Failure] = {}
-    for order in BOTH:
+    for order in orders:
         first = order is Order.ANSWER_FIRST
         verdicts[order] = Verdict(
             order=order,
@@ -101,7 +111,14 @@ def reported(
     manifest = {
         "fingerprint": {
             "model": {"name": model},
-            "judge": {"name": judge, "protocol": "default", "do_swap": len(orders) == 2},
+            "judge": {
+                "name": judge,
+                "protocol": "default",
+                "do_swap": len(orders) == 2,
+                "parameters": {"temperature": 0, "max_tokens": 1024},
+                "prompt_sha256": PROMPT_SHA256,
+                "parser_version": PARSER_VERSION,
+            },
         },
         "label": label,
         "tags": tags or {},
@@ -370,6 +387,12 @@ def test_scores_by_another_judge_are_never_highlighted(asked: str, returned: str
     assert not shown(svg, "published-same")
     assert shown(svg, "published-other", "average")
     assert not [text for text in texts(svg) if text.startswith("Qwen")]
+
+
+def test_scores_of_one_order_are_not_marked_as_by_the_same_judge() -> None:
+    """What the leaderboard ranks apart is not highlighted as alike."""
+    svg = charts(a_few(orders=BOTH[:1]), orders=BOTH[:1])["categories"]
+    assert not shown(svg, "published-same")
 
 
 def test_the_lower_bound_is_shown_where_many_failed() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import secrets
 import shlex
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -51,7 +49,7 @@ from otoscope.records import (
 )
 from otoscope.runs import Run, write_results
 from otoscope.scoring import Summary
-from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore
+from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore, run_folders
 
 UNKNOWN_MODEL, UNKNOWN_JUDGE = "unknown model", "unknown judge"
 """The names of those that nothing tells: different, since no model judges itself because both are unknown."""
@@ -276,13 +274,8 @@ def _place(settings: ImportSettings) -> Path:
         if taken:
             raise RunDirectoryError(f"{path}: is not empty. An import makes a new run: give a new folder")
         return path
-    name = settings.model or settings.label or ""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2]).strip("-.")[:60] or "model"
-    stem = settings.work_dir.absolute() / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
-    number = 1
-    while (path := stem if number == 1 else stem.with_name(f"{stem.name}-{number}")).exists():
-        number += 1
-    return path
+    folders = run_folders(settings.work_dir.absolute(), settings.model or settings.label or "")
+    return next(path for path in folders if not path.exists())
 
 
 def _write(path: Path, manifest: Json, settled: Settled, data: Dataset | None, findings: Findings) -> Summary:
@@ -296,9 +289,9 @@ def _write(path: Path, manifest: Json, settled: Settled, data: Dataset | None, f
             if path.is_dir():
                 path.rmdir()
             staging.rename(path)
-    except BaseException:
+    finally:
+        # Where all went well it has been renamed, and there is nothing left to remove.
         shutil.rmtree(staging, ignore_errors=True)
-        raise
     return summary
 
 

@@ -285,6 +285,17 @@ def _published_judge(score: PublishedScore, *, sampled: str = "default") -> Judg
     return Judge(profile, _title(profile) if score.judge_known else score.judge, known=score.judge_known)
 
 
+def published_judge(summary: Json) -> str | None:
+    """Return the judge of published scores that a run is ranked with, by its summary, if there is one."""
+    judge = _local_judge(summary)
+    for score in published_scores():
+        if score.judge_known and judge in {
+            _published_judge(score, sampled=protocol) for protocol in PROTOCOLS
+        }:
+            return score.judge
+    return None
+
+
 def _local_judge(summary: Json) -> Judge | None:
     requested, observed = (summary["fingerprint"][name].get("judge") for name in ("requested", "observed"))
     if not requested:

@@ -412,13 +412,14 @@ class _Reader:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Have these tokens read after what was read."""
+        read = False
         try:
             self.context.read(tokens, self._length)
-        except BaseException:
-            # What of it was read is not known.
-            self._prompt.clear()
-            self.rewind(0)
-            raise
+            read = True
+        finally:
+            if not read:  # what of it was read is not known
+                self._prompt.clear()
+                self.rewind(0)
         self._length += len(tokens)
 
     def rewind(self, length: int) -> None:

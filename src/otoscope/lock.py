@@ -33,7 +33,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -208,12 +208,11 @@ class RunLock:
         Raises :class:`RunDirectoryError` when somebody else holds it, or when the directory is not writable.
         """
         self._tokens, self._forced_mark, self._may_force = set(), "", self._take_over
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(self.release)  # also what an interrupt left half done
             with _explained(self._run_path):
                 self._acquire()
-        except BaseException:
-            self.release()  # also what an interrupt left half done
-            raise
+            undoing.pop_all()
 
     def _acquire(self) -> None:
         deadline = time.monotonic() + _ACQUIRE_SECONDS

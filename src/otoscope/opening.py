@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,16 @@ from otoscope.judge import PROMPT_SHA256, judge_identity
 from otoscope.lock import RunLock
 from otoscope.parsing import PARSER_VERSION, AnswerFilter
 from otoscope.records import FailureKind, Json
-from otoscope.store import ANSWERS, EMPTY_ANSWER, MANIFEST, VERDICTS, RunStore, copy_run, read_manifest
+from otoscope.store import (
+    ANSWERS,
+    EMPTY_ANSWER,
+    MANIFEST,
+    VERDICTS,
+    RunStore,
+    copy_run,
+    read_manifest,
+    run_folders,
+)
 
 _NOT_ANOTHER_JUDGE = {"judge.api_url", "judge.prompt_sha256", "judge.parser_version", "judge.weights"}
 """Differences that may lie between two times that the same judge is asked."""
@@ -176,17 +183,11 @@ def _run_path(settings: Settings) -> Path:
 
 
 def _new_folder(work_dir: Path, model: str) -> Path:
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rpartition("/")[2]).strip("-.")[:60] or "model"
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
-    number = 1
-    while True:
-        path = work_dir / (name if number == 1 else f"{name}-{number}")
-        try:
+    for path in run_folders(work_dir, model):
+        with contextlib.suppress(FileExistsError):
             path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        else:
             return path
+    raise AssertionError("there is always another number")
 
 
 def _continue(store: RunStore, settings: Settings, requested: Json, about: Json) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otoscope.cli.arguments import given_tags
 from otoscope.cli.terminal import complain
 from otoscope.errors import ConfigError
 from otoscope.records import Order
@@ -117,7 +118,7 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
             model=args.model,
             judge_model=args.judge_model,
             label=args.label,
-            tags=_tags(args.tag or ()),
+            tags=given_tags(args.tag) or {},
             answer_filter=args.answer_filter,
         )
     )
@@ -172,16 +173,6 @@ def _export_bundle(args: argparse.Namespace) -> int:
             "otoscope: it holds the data set's texts, which are under its licence; --no-data leaves them out"
         )
     return 0
-
-
-def _tags(pairs: Sequence[str]) -> dict[str, str]:
-    tags = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise ConfigError(f"--tag {pair!r}: must have the form name=value")
-        tags[name] = value
-    return tags
 
 
 def _tell(findings: Findings) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -262,40 +260,17 @@ def _write_text(text: str, path: Path | None) -> None:
 
 
 def _write(path: Path, content: Iterable[str]) -> None:
-    """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``.
+    """Write a file whole and say where. Raises ``RunDirectoryError``."""
+    from otoscope.reports.writing import write_whole
 
-    What a link leads to is written, and what is no file (a device, a pipe) is written into.
-    """
-    path = path.resolve()
     try:
-        if path.exists() and not path.is_file():
-            with path.open("w", encoding="utf-8", newline="") as stream:
-                stream.writelines(content)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline=""
-        ) as file:
-            beside = Path(file.name)
-            try:
-                file.writelines(content)
-                file.close()
-                beside.chmod(0o666 & ~_umask())
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+        write_whole(path, (text.encode() for text in content))
     except OSError as error:
         raise RunDirectoryError(
             f"{error.filename or path}: cannot be written: {error.strerror or error}. Make room, or give "
             "another place with --output"
         ) from None
     complain(f"Report: {path}")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _last_line(text: str) -> str:

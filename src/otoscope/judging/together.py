@@ -185,11 +185,9 @@ class _Together:
                     self._tell(RunFailed(one.path, str(error)))
             else:
                 self._trouble.append(error)
-                self._stop_all()
-        except BaseException:
-            self._stop_all()
-            raise
         finally:
+            if one.path not in self._ended:
+                self._stop_all()
             del self._open[one.path], self._left[one.path]
             self._changed.set()
 

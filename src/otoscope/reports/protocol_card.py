@@ -10,6 +10,7 @@ from typing import Any
 from otoscope._version import __version__
 from otoscope.reports.blocks import Table, coverage, inert
 from otoscope.reports.reported import Reported
+from otoscope.reports.told import names_returned
 from otoscope.scoring import Summary
 from otoscope.texts import Catalogue
 
@@ -27,14 +28,12 @@ def protocol_card(run: Reported, say: Catalogue, *, name: str, scoring: str) -> 
 def served(summary: Summary, role: str, say: Catalogue) -> str:
     """Return the name asked for and, where they are not just that, the names that the server returned."""
     asked = summary.judge if role == "judge" else summary.model
-    names: Mapping[str, int] = (summary.observed.get(role) or {}).get("names") or {}
-    returned = {name: count for name, count in names.items() if name != "not named"}
-    if set(returned) <= {asked}:
+    returned = names_returned(summary, role)
+    if not returned:
         return inert(asked)
     if len(returned) == 1:
-        return say("table.served", asked=inert(asked), returned=inert(next(iter(returned))))
-    most = sorted(returned.items(), key=lambda entry: (-entry[1], entry[0]))
-    told = [say("table.times", what=inert(name), count=f"{count:,}") for name, count in most]
+        return say("table.served", asked=inert(asked), returned=inert(returned[0][0]))
+    told = [say("table.times", what=inert(name), count=f"{count:,}") for name, count in returned]
     return say("table.served", asked=inert(asked), returned=say("table.list_separator").join(told))
 
 

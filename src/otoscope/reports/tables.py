@@ -23,7 +23,7 @@ from otoscope.reports.blocks import (
 from otoscope.reports.examples import examples
 from otoscope.reports.protocol_card import protocol_card, served
 from otoscope.reports.reported import Reported
-from otoscope.reports.rules import scoring_words
+from otoscope.reports.told import scoring_words
 from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue
 

@@ -23,8 +23,9 @@ from rich.text import Text
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
 from otoscope.config import ANSWER_PARAMETERS, JUDGE_PARAMETERS
 from otoscope.records import Order
-from otoscope.reports.rules import scoring_words
+from otoscope.reports.blocks import warning_text
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, short_count
+from otoscope.reports.told import names_returned, scoring_words
 from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue, catalogue
 
@@ -119,9 +120,7 @@ class _Report:
 
     def _print_warnings(self, warnings: Iterable[Mapping[str, Any]]) -> None:
         for warning in warnings:
-            key = f"warning.{warning['name']}"
-            known = key in self._texts
-            message = self._texts(key, **warning["values"]) if known else warning["message"]
+            message = warning_text(warning, self._texts)
             print_wrapped(self._console, Text(self._clean(message)), lead=Text("! ", style=_WARNING))
 
     def _say(self, key: str, **values: Any) -> str:
@@ -172,18 +171,15 @@ class _Report:
 
     def _served(self, role: str, name: str) -> str:
         """Return the name asked for, and the names the server returned where they are not just that."""
-        clean = self._clean
-        names: Mapping[str, int] = (self._summary.observed.get(role) or {}).get("names") or {}
-        returned = {served: count for served, count in names.items() if served != "not named"}
-        if set(returned) <= {name}:
+        clean, returned = self._clean, names_returned(self._summary, role)
+        if not returned:
             return clean(name)
         if "weights" in (self._summary.requested.get(role) or {}):
-            return f"{clean(name)} ({clean(', '.join(returned))})"
+            return f"{clean(name)} ({clean(', '.join(one for one, _ in returned))})"
+        shown = [self._say("times", what=one, count=f"{count:,}") for one, count in returned[:3]]
         if len(returned) == 1:
-            return f"{clean(name)} ({self._say('server_says', names=next(iter(returned)))})"
-        most = sorted(returned.items(), key=lambda entry: (-entry[1], entry[0]))
-        shown = [self._say("times", what=served, count=f"{count:,}") for served, count in most[:3]]
-        shown += [self._say("and_others")] if len(most) > 3 else []
+            shown = [clean(returned[0][0])]
+        shown += [self._say("and_others")] if len(returned) > 3 else []
         return f"{clean(name)} ({self._say('server_says', names=', '.join(shown))})"
 
     # --- the table ----------------------------------------------------------------------------------------

@@ -10,7 +10,16 @@ Another judge's verdicts are good lines: they are kept aside and not counted as 
 """
 
 from otoscope.store.copies import answers_digest, copy_run, is_current_copy
-from otoscope.store.files import ANSWERS, FORMAT, MANIFEST, SAMPLES, SUMMARY, VERDICTS, read_manifest
+from otoscope.store.files import (
+    ANSWERS,
+    FORMAT,
+    MANIFEST,
+    SAMPLES,
+    SUMMARY,
+    VERDICTS,
+    read_manifest,
+    run_folders,
+)
 from otoscope.store.lines import StoredAnswer, StoredFailure, sample_from_line, sample_to_line
 from otoscope.store.run_store import EMPTY_ANSWER, Plan, RunStore
 
@@ -30,6 +39,7 @@ __all__ = [
     "copy_run",
     "is_current_copy",
     "read_manifest",
+    "run_folders",
     "sample_from_line",
     "sample_to_line",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +53,15 @@ def _unreadable(path: Path, why: str) -> RunDirectoryError:
     return RunDirectoryError(
         f"{path}: cannot be read: {why}. Without it the run cannot be used; restore it from a copy"
     )
+
+
+def run_folders(work_dir: Path, name: str) -> Iterator[Path]:
+    """Yield where a new run may lie, named by time and ``name``; the first that is not taken is its place."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name.rpartition("/")[2]).strip("-.")[:60] or "model"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
+    yield work_dir / stem
+    for number in itertools.count(2):
+        yield work_dir / f"{stem}-{number}"
 
 
 def pretty_json(value: Any) -> bytes:

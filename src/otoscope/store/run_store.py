@@ -196,10 +196,10 @@ class RunStore:
                     file.flush()
                     os.fsync(file.fileno())
                 beside.replace(self.path / name)
-        except BaseException:
+        finally:
+            # Where all went well it has been renamed, and there is nothing left to remove.
             with contextlib.suppress(OSError):
                 beside.unlink()
-            raise
 
     def write_samples(self, lines: Iterable[Json]) -> None:
         """Write ``samples.jsonl``: one line a sample, which also says what this run's samples are."""

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN
+from otoscope.leaderboard import published_judge
 from otoscope.published import PublishedScore, published_scores
 from otoscope.reports.charts.measured import run_name
 from otoscope.reports.charts.style import (
@@ -64,7 +65,7 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
     axes.set_ylim(_PLACES[-1] + 0.75, -0.45)
     places = range(SCORE_MIN, SCORE_MAX + 1, 2)
     set_ticks(axes, "x", places, [str(place) for place in places], grid=True)
-    judge = _same_judge(summary)
+    judge = published_judge(summary.to_json())
     published = published_scores()
     for row, name in zip(_PLACES, ROWS, strict=True):
         _row(axes, row, name, cells.get(name), say)
@@ -80,19 +81,6 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
         say("chart.categories.title", model=run_name(summary)),
         say("chart.categories.desc", scores=told, interval=say("chart.interval")),
     )
-
-
-def _same_judge(summary: Summary) -> str | None:
-    """Return the name under which published scores are by the run's own judge; ``None`` where there are none.
-
-    What was asked for and what the server said it was have to be one, as in the leaderboard.
-    """
-    requested = summary.requested.get("judge") or {}
-    returned = set((summary.observed.get("judge") or {}).get("names") or ())
-    if summary.judge is None or requested.get("revision") or returned != {summary.judge}:
-        return None
-    known = {row.judge for row in published_scores() if row.judge_known}
-    return summary.judge if summary.judge in known else None
 
 
 def _cell(summary: Summary, name: str) -> Cell | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +18,7 @@ from otoscope.reports.charts.run_charts import drawings_of
 from otoscope.reports.charts.style import Drawing, applied
 from otoscope.reports.charts.svg import file_svg
 from otoscope.reports.reported import Reported
+from otoscope.reports.writing import write_whole
 from otoscope.texts import catalogue
 
 FileFormat = Literal["svg", "pdf"]
@@ -63,11 +62,10 @@ def write_figures(
         language = pdf_language(language)
     written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with applied(chinese_fonts() if file_format == "pdf" else ()):
             for name, drawing in _drawings(runs, comparison, language):
                 path = folder / f"{name}.{file_format}"
-                _write(path, _pdf(drawing) if file_format == "pdf" else file_svg(drawing).encode())
+                write_whole(path, [_pdf(drawing) if file_format == "pdf" else file_svg(drawing).encode()])
                 written.append(path)
     except OSError as error:
         raise ConfigError(
@@ -109,14 +107,3 @@ def _pdf(drawing: Drawing) -> bytes:
     metadata = {"Title": drawing.title, "Subject": drawing.description, "CreationDate": None}
     FigureCanvasPdf(drawing.figure).print_figure(raw, format="pdf", metadata=metadata)
     return raw.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(beside).chmod(0o644)
-        Path(beside).replace(path)
-    finally:
-        Path(beside).unlink(missing_ok=True)

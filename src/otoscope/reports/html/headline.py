@@ -10,7 +10,7 @@ from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS
 from otoscope.reports.html import numbers
 from otoscope.reports.html.words import Said, known, said
 from otoscope.reports.reported import Reported
-from otoscope.reports.rules import scoring_words
+from otoscope.reports.told import names_returned, scoring_words
 from otoscope.scoring import Summary
 
 _FIRST = ("embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt")
@@ -94,12 +94,8 @@ def facts(run: Reported) -> list[Fact]:
 
 def served(summary: Summary, role: str, name: str) -> list[Said | str]:
     """Return the name that was asked for, and those that the server gave where they are others."""
-    names: Mapping[str, int] = (summary.observed.get(role) or {}).get("names") or {}
-    returned = {served: count for served, count in names.items() if served != "not named"}
-    if set(returned) <= {name}:
-        return [name]
-    most = sorted(returned.items(), key=lambda entry: (-entry[1], entry[0]))
-    return [name, *(said("html.served_as", name=one, count=numbers.count(count)) for one, count in most)]
+    returned = names_returned(summary, role)
+    return [name, *(said("html.served_as", name=one, count=numbers.count(count)) for one, count in returned)]
 
 
 def how(summary: Summary) -> list[Said | str]:
