@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "published": 1,
     "texts": 1,
     "dataset": 2,
+    "obtaining": 3,
     "audio": 2,
     "llm": 2,
     "gguf": 2,

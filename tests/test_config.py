@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otoscope
-from otoscope.benchmark import BENCHMARK, TASK_GROUPS, TASKS
+from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
 from otoscope.config import (
     OPENAI_URL,
     URL_FIELDS,
+    AudioPolicy,
     EmbeddedSettings,
     Settings,
     TaskConfig,
@@ -130,7 +131,7 @@ def test_flags_stand_above_the_environment() -> None:
     assert model_endpoint(taken).authorization == "Bearer env-model-key"
     assert judge_endpoint(taken).shown_url == "http://env-judge.test/v1"
     assert judge_endpoint(taken).authorization == "Bearer env-judge-key"
-    assert taken.selection.root == Path("/env-data")
+    assert taken.data.root == Path("/env-data")
     assert settled(environ) == settled()
 
 
@@ -216,10 +217,56 @@ def test_an_empty_flag_is_refused_by_its_name(flag: str) -> None:
 
 
 def test_missing_necessities_name_their_flags() -> None:
-    """Without a model, an endpoint or data the message names the flag to give."""
+    """Without a model or an endpoint the message names the flag to give."""
     assert "--model" in refused(model=None)
     assert "--api-url" in refused(api_url=None)
-    assert "--data" in refused(dataset_args=None)
+
+
+def test_without_a_folder_the_data_set_comes_from_a_hub() -> None:
+    """ModelScope unless another is named; a copy of the data set and the cache folder can be named, too."""
+    data = settled(dataset_args=None).data
+    assert (data.root, data.hub.name, data.hub.dataset) == (None, "modelscope", MODELSCOPE_DATASET)
+    data = settled(dataset_args=None, dataset_hub="huggingface", dataset_dir="/cache").data
+    assert (data.hub.dataset, data.hub.cache) == (HUGGINGFACE_DATASET, Path("/cache"))
+    assert settled(dataset_args={BENCHMARK: {"dataset_id": "our/copy"}}).data.hub.dataset == "our/copy"
+    assert "did you mean 'huggingface'" in refused(dataset_hub="hugingface")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("as-is", "as-is"),
+        ("format=flac, mono ,rate=16000", "rate=16000,mono,format=flac"),
+        ("over=truncate,max-seconds=30.0", "max-seconds=30,over=truncate"),
+    ],
+)
+def test_an_audio_policy_has_one_form(given: str, meant: str) -> None:
+    """However it is written, the fingerprint has the same text for the same policy."""
+    settings = settled(audio_policy=given)
+    requested = fingerprint(settings, judge_prompt_sha256="", parser_version=1)
+    assert requested["prompt"]["audio_policy"] == meant
+    assert AudioPolicy.parse(meant) == settings.audio.policy
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("rat=16000", "did you mean 'rate'"),
+        ("rate=16k", "samples per second"),
+        ("rate=0", "samples per second"),
+        ("mono=1", "mono, without a value"),
+        ("rate", "rate=VALUE"),
+        ("max-seconds=30", "needs over="),
+        ("over=skip", "needs max-seconds="),
+        ("max-seconds=nan,over=skip", "seconds from"),
+        ("format=ogg", "wav, mp3, flac"),
+        ("max-seconds=30,over=trunc", "truncate"),
+        ("mono,mono", "twice"),
+    ],
+)
+def test_a_wrong_audio_policy_is_refused(given: str, said: str) -> None:
+    """The message names the key and what it takes."""
+    assert said in refused(audio_policy=given)
 
 
 def test_white_space_around_keys_and_urls_is_dropped() -> None:
@@ -380,7 +427,7 @@ def test_unknown_fields_are_refused_with_the_closest_one() -> None:
 
 def test_an_unknown_key_like_none_lists_all() -> None:
     """Where no key is close, the known ones are listed; for generation_config the way out is named."""
-    assert "Known: local_path, subset_list" in refused(**data(zzz=1))
+    assert "Known: local_path, dataset_id, subset_list" in refused(**data(zzz=1))
     assert "extra_body" in refused(generation_config={"zzz": 1})
 
 
@@ -747,7 +794,7 @@ def test_what_came_from_the_environment_is_stored(monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir("/")
     again = resolve(TaskConfig().over(settings.stored), KEYS)
     assert prints(again) == prints(settings)
-    assert again.selection.root == tmp_path / "data"
+    assert again.data.root == tmp_path / "data"
 
 
 parameters = st.fixed_dictionaries(
@@ -829,7 +876,7 @@ def test_what_is_given_again_lies_over_what_was_stored() -> None:
         KEYS,
     )
     assert again.selection.limit == 5
-    assert again.selection.root == Path("/data")
+    assert again.data.root == Path("/data")
     assert dict(again.model.parameters) == {"temperature": 0.5, "max_tokens": 2048}
     assert model_endpoint(again).attempt_timeout == 9
     assert again.judge is not None
@@ -871,7 +918,9 @@ def test_the_environment_stands_above_what_was_stored() -> None:
     assert again.judge is not None
     assert model_endpoint(again).shown_url == "http://new-model.test/v1"
     assert judge_endpoint(again).shown_url == "http://new-judge.test/v1"
-    assert again.selection.root == settled().selection.root.absolute()
+    here = settled().data.root
+    assert here is not None
+    assert again.data.root == here.absolute()
     flags = TaskConfig(api_url=MODEL_URL, judge_model_args={"api_url": JUDGE_URL}, **data()).over(stored)
     assert resolve(flags, environ | KEYS).stored == stored
     kept = resolve(TaskConfig().over(stored), {"OPENAI_BASE_URL": "http://openai.test/v1"} | KEYS)

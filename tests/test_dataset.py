@@ -55,9 +55,7 @@ def load(
     seed: int = 42,
 ) -> Dataset:
     """Load a data set with a selection."""
-    return dataset.load(
-        SelectionSettings(root=root, tasks=tuple(tasks), limit=limit, shuffle=shuffle, seed=seed)
-    )
+    return dataset.load(root, SelectionSettings(tasks=tuple(tasks), limit=limit, shuffle=shuffle, seed=seed))
 
 
 def refused(root: Path) -> str:

@@ -15,6 +15,7 @@ from otoscope import audio, dataset, embedded
 from otoscope.config import Settings, TaskConfig
 from otoscope.dataset import Dataset
 from otoscope.judge import Judge
+from otoscope.obtaining import obtain
 from otoscope.opening import opened, peek, settings_for
 from otoscope.parts import Parts
 from otoscope.pipeline import Pipeline, Slots, Stop
@@ -43,7 +44,7 @@ def run_task(
 async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     stop, tell = stop or Stop(), on_event or ignore
-    data = await asyncio.to_thread(dataset.load, settings.selection)
+    data = await asyncio.to_thread(obtain, settings.data, settings.selection)
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
     folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, stop.heeded(tell))
     with opened(settings, _about(data, settings)) as (store, lock):
@@ -83,7 +84,7 @@ def dry_run(settings: Settings) -> DryRun:
 
     Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
     """
-    data = dataset.load(settings.selection)
+    data = obtain(settings.data, settings.selection)
     samples: dict[str, int] = {}
     seconds, size = 0.0, 0
     unusable: list[tuple[str, Failure]] = []

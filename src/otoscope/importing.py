@@ -176,8 +176,8 @@ def _dataset(root: Path | None) -> Dataset | None:
     """Load all samples; which tasks the rows are about is known once they are joined."""
     if root is None:
         return None
-    selection = SelectionSettings(root=root, tasks=tuple(TASKS), limit=None, shuffle=False, seed=42)
-    return dataset.load(selection, clips_needed=False)
+    selection = SelectionSettings(tasks=tuple(TASKS), limit=None, shuffle=False, seed=42)
+    return dataset.load(root, selection, clips_needed=False)
 
 
 # --- the answers ------------------------------------------------------------------------------------------

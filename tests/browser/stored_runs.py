@@ -96,9 +96,7 @@ def samples(sizes: Mapping[str, int], *, seed: int = 1, write: Write = words) ->
 def demo_samples(root: Path) -> list[Sample]:
     """Return the samples of a data set with clips."""
     return list(
-        dataset.load(
-            SelectionSettings(root=root, tasks=tuple(TASKS), limit=None, shuffle=False, seed=42)
-        ).samples
+        dataset.load(root, SelectionSettings(tasks=tuple(TASKS), limit=None, shuffle=False, seed=42)).samples
     )
 
 

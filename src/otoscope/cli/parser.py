@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
 from otoscope.cli import compare, exchange, leaderboard, reporting
-from otoscope.config import AUDIO_PARTS, PART_ORDERS, PROTOCOLS
+from otoscope.config import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
 from otoscope.errors import did_you_mean
 
 
@@ -146,6 +146,17 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--audio-part", choices=AUDIO_PARTS, help="wire form of the clip (default input_audio)"
     )
+    group.add_argument(
+        "--audio-policy",
+        metavar="K=V,...",
+        help="rate=16000,mono,max-seconds=30,over=truncate|skip|error,format=wav|mp3|flac, any of them "
+        "(default as-is)",
+    )
+    group.add_argument(
+        "--control",
+        choices=CONTROLS,
+        help="no evaluation, but what a score owes to the text: silent clips, other samples' clips, or none",
+    )
     group.add_argument("--part-order", choices=PART_ORDERS, help="default audio-first, the benchmark's")
     group.add_argument("--system-prompt", metavar="TEXT", help="not the benchmark's; the report says so")
     group.add_argument(
@@ -159,7 +170,22 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the data")
     group.add_argument("--datasets", nargs="+", metavar="NAME", help=f"only {BENCHMARK}")
-    group.add_argument("--data", metavar="PATH", help="the folder that contains Chat/ (or OTOSCOPE_DATA)")
+    group.add_argument(
+        "--data",
+        metavar="PATH",
+        help="the folder that contains Chat/ (or OTOSCOPE_DATA); without it, what is needed is downloaded",
+    )
+    group.add_argument(
+        "--hub",
+        "--dataset-hub",
+        dest="dataset_hub",
+        choices=HUBS,
+        help=f"to download from (default {HUBS[0]})",
+    )
+    group.add_argument("--dataset-dir", metavar="DIR", help="the hub's cache folder (default: its own)")
+    group.add_argument(
+        "--follow-links", action="store_true", help="also read clips behind links out of Chat/"
+    )
     group.add_argument("--tasks", metavar="A,B", help=f"of {', '.join(TASKS)}; or {', '.join(TASK_GROUPS)}")
     group.add_argument("--limit", metavar="N", help="first N of each task, or a fraction of each such as 0.1")
     group.add_argument("--shuffle", action="store_true", help="a random sample: shuffled before the limit")

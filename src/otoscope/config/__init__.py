@@ -12,17 +12,21 @@ environment itself is a parameter.
     ├── task         TaskConfig, laid over what was stored, and checked
     └── fingerprints what answers and verdicts depend on, compared on resume
     settings         the frozen objects
+    audio_policy     what is done to a clip, given as text
     flags            flags given as text
     urls             URLs taken apart, and shown without their secrets
     checks           small checks of one value each
     defaults         what a setting can be, and what it is when nothing is said
 """
 
+from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.defaults import (
     ANSWER_PARAMETERS,
     AUDIO_PARTS,
     BASELINE,
+    CONTROLS,
     EMBEDDED,
+    HUBS,
     HUGGINGFACE_URL,
     JUDGE_PARAMETERS,
     MODELSCOPE_URL,
@@ -35,8 +39,11 @@ from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
 from otoscope.config.flags import parse_limit, parse_object
 from otoscope.config.resolution import resolve, resolve_weights
 from otoscope.config.settings import (
+    AudioSettings,
+    DataSettings,
     EmbeddedSettings,
     EndpointSettings,
+    HubSettings,
     JudgeSettings,
     PromptSettings,
     RunSettings,
@@ -51,7 +58,9 @@ __all__ = [
     "ANSWER_PARAMETERS",
     "AUDIO_PARTS",
     "BASELINE",
+    "CONTROLS",
     "EMBEDDED",
+    "HUBS",
     "HUGGINGFACE_URL",
     "JUDGE_PARAMETERS",
     "MODELSCOPE_URL",
@@ -60,8 +69,12 @@ __all__ = [
     "PROMPT_TEMPLATE",
     "PROTOCOLS",
     "URL_FIELDS",
+    "AudioPolicy",
+    "AudioSettings",
+    "DataSettings",
     "EmbeddedSettings",
     "EndpointSettings",
+    "HubSettings",
     "JudgeSettings",
     "PromptSettings",
     "RunSettings",

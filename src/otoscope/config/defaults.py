@@ -9,6 +9,9 @@ from typing import Any
 AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "file_url")
 PART_ORDERS = ("audio-first", "text-first")
 PROTOCOLS = ("default", "official")
+CONTROLS = ("silence", "shuffled", "no-audio")
+"""What can be sent instead of the clip, to know what a score owes to the text."""
+HUBS = ("modelscope", "huggingface")
 PROMPT_TEMPLATE = "{question}"
 OPENAI_URL = "https://api.openai.com/v1"
 BASELINE, EMBEDDED = "baseline", "embedded"

@@ -33,7 +33,8 @@ def fingerprint(
             "part_order": prompt.part_order,
             "audio_part": prompt.audio_part,
             "answer_filter": prompt.answer_filter,
-            "audio_policy": "as-is",
+            "audio_policy": str(settings.audio.policy),
+            "control": settings.audio.control,
         },
         "judge": None,
     }

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
+from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.checks import (
     checked_choice,
     checked_flag,
@@ -22,6 +23,8 @@ from otoscope.config.checks import (
 )
 from otoscope.config.defaults import (
     AUDIO_PARTS,
+    CONTROLS,
+    HUBS,
     HUGGINGFACE_URL,
     MODELSCOPE_URL,
     PART_ORDERS,
@@ -30,8 +33,11 @@ from otoscope.config.defaults import (
 from otoscope.config.fingerprints import allowed_changes
 from otoscope.config.models import judge_arguments, judge_settings, model_settings
 from otoscope.config.settings import (
+    AudioSettings,
+    DataSettings,
     EmbeddedSettings,
     EndpointSettings,
+    HubSettings,
     JudgeSettings,
     PromptSettings,
     RunSettings,
@@ -43,7 +49,7 @@ from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
 from otoscope.config.urls import display_url
 from otoscope.errors import ConfigError, did_you_mean
 
-_DATASET_KEYS = ("local_path", "subset_list", "prompt_template", "extra_params", "shuffle")
+_DATASET_KEYS = ("local_path", "dataset_id", "subset_list", "prompt_template", "extra_params", "shuffle")
 _EXTRA_PARAMS = ("tasks", "do_swap")
 
 
@@ -53,18 +59,21 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
     if given.datasets not in (None, [BENCHMARK]):
         raise ConfigError(f"datasets: only {BENCHMARK!r} can be evaluated, not {given.datasets!r}")
     dataset_args = _benchmark_args(given)
-    selection = _selection(given, dataset_args, environ)
+    data = _data(given, dataset_args, environ)
+    selection = _selection(given, dataset_args)
     model = model_settings(given, environ)
     judge_args = judge_arguments(given)
     judge = None if given.no_judge else judge_settings(given, judge_args, dataset_args, environ)
     return Settings(
+        data=data,
         selection=selection,
         model=model,
         prompt=_prompt(given, dataset_args),
+        audio=_audio(given),
         judge=judge,
         weights=resolve_weights(given.weights, environ),
         run=_run(given),
-        stored=_stored(given, dataset_args, judge_args, selection, model, judge),
+        stored=_stored(given, dataset_args, judge_args, data, model, judge),
     )
 
 
@@ -91,22 +100,36 @@ def _benchmark_args(config: TaskConfig) -> dict[str, Any]:
     return args
 
 
-def _selection(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str]) -> SelectionSettings:
+def _data(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str]) -> DataSettings:
     root = checked_text(args.get("local_path"), "local_path") or environ.get("OTOSCOPE_DATA")
-    if not root:
-        raise ConfigError(
-            "no data: give the folder that contains Chat/ with --data PATH (or dataset_args.local_path, or "
-            f"OTOSCOPE_DATA). The data set is {MODELSCOPE_DATASET} on ModelScope and "
-            f"{HUGGINGFACE_DATASET} on Hugging Face, about 49 GB; of its Chat/ part you need "
-            "Chat/Chat_meta.json and the folders of the tasks that you evaluate"
-        )
+    hub = checked_choice(or_default(config.dataset_hub, HUBS[0]), HUBS, "dataset_hub")
+    ids = {"modelscope": MODELSCOPE_DATASET, "huggingface": HUGGINGFACE_DATASET}
+    return DataSettings(
+        root=expanded_path(root) if root else None,
+        hub=HubSettings(
+            name=hub,
+            dataset=checked_text(args.get("dataset_id"), "dataset_id") or ids[hub],
+            cache=expanded_path(config.dataset_dir) if config.dataset_dir else None,
+        ),
+        follow_links=bool(config.follow_links),
+    )
+
+
+def _audio(config: TaskConfig) -> AudioSettings:
+    control = config.control
+    return AudioSettings(
+        policy=AudioPolicy.parse(or_default(config.audio_policy, "as-is")),
+        control=control and checked_choice(control, CONTROLS, "control"),
+    )
+
+
+def _selection(config: TaskConfig, args: Mapping[str, Any]) -> SelectionSettings:
     chosen = _tasks(args.get("subset_list"), "subset_list") & _tasks(
         args["extra_params"].get("tasks"), "tasks"
     )
     if not chosen:
         raise ConfigError("subset_list and tasks have no task in common; their intersection is evaluated")
     return SelectionSettings(
-        root=expanded_path(root),
         tasks=tuple(name for name in TASKS if name in chosen),
         limit=_limit(config.limit),
         shuffle=checked_flag(or_default(or_default(config.shuffle, args.get("shuffle")), False), "shuffle"),
@@ -184,7 +207,7 @@ def _stored(
     config: TaskConfig,
     dataset_args: Mapping[str, Any],
     judge_args: Mapping[str, Any],
-    selection: SelectionSettings,
+    data: DataSettings,
     model: EndpointSettings | EmbeddedSettings,
     judge: JudgeSettings | None,
 ) -> dict[str, Any]:
@@ -196,7 +219,8 @@ def _stored(
     stored = {name: value for name in STORED_FIELDS if (value := getattr(config, name)) is not None}
     if isinstance(model, EndpointSettings):
         stored["api_url"] = model.shown_url
-    stored["dataset_args"] = {BENCHMARK: {**dataset_args, "local_path": str(selection.root.absolute())}}
+    place = {} if data.root is None else {"local_path": str(data.root.absolute())}
+    stored["dataset_args"] = {BENCHMARK: {**dataset_args, **place}}
     kept = {n: v for n, v in _without(judge_args, "api_key", "extra_headers").items() if v}
     if judge is not None:
         kept["model_id"] = judge.endpoint.name

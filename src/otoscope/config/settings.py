@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.defaults import PART_ORDERS, PROMPT_TEMPLATE
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
@@ -60,10 +61,32 @@ class WeightsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """Where the data set comes from when no folder of it is given."""
+
+    name: str
+    """One of ``HUBS``."""
+    dataset: str
+    """The data set's id there."""
+    cache: Path | None
+    """The hub's cache folder; ``None``: the one that the hub's own settings name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSettings:
+    """Where the data lie."""
+
+    root: Path | None
+    """The folder that contains ``Chat/``; ``None``: the hub's cache, filled as it is needed."""
+    hub: HubSettings
+    follow_links: bool
+    """Whether a clip may lie outside of the root, behind a link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
     """Which samples are evaluated."""
 
-    root: Path
     tasks: tuple[str, ...]
     limit: int | float | None
     shuffle: bool
@@ -84,6 +107,15 @@ class PromptSettings:
     def is_the_benchmarks(self) -> bool:
         """Whether the prompt is the benchmark's own."""
         return (self.template, self.system, self.part_order) == (PROMPT_TEMPLATE, None, PART_ORDERS[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioSettings:
+    """What becomes of a clip before it is sent."""
+
+    policy: AudioPolicy
+    control: str | None
+    """One of ``CONTROLS``: what is sent instead of the clip; ``None`` in an evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +146,11 @@ class RunSettings:
 class Settings:
     """Everything resolved."""
 
+    data: DataSettings
     selection: SelectionSettings
     model: EndpointSettings | EmbeddedSettings
     prompt: PromptSettings
+    audio: AudioSettings
     judge: JudgeSettings | None
     weights: WeightsSettings
     run: RunSettings

@@ -14,6 +14,7 @@ from otoscope.config.defaults import BASELINE
 
 _TEXT_FIELDS = (
     "model api_url api_key model_revision protocol system_prompt part_order audio_part answer_filter label "
+    "audio_policy control dataset_hub dataset_dir "
     "work_dir run_dir use_cache weights"
 ).split()
 
@@ -32,9 +33,11 @@ class TaskConfig:
     """What a user asks for, under the names that the field's most used tool has for it.
 
     ``dataset_args`` has one key, ``air_bench_chat``, with ``local_path`` (the root that contains
-    ``Chat/``), ``subset_list`` and ``extra_params.tasks`` (their intersection is evaluated),
-    ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``. ``judge_model_args`` has ``model_id``,
-    ``api_url``, ``api_key``, ``revision``, ``generation_config``, ``extra_body`` and ``extra_headers``.
+    ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
+    cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
+    intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
+    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``revision``, ``generation_config``,
+    ``extra_body`` and ``extra_headers``.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
     ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
     one sends nothing; it also takes ``timeout``, ``retries``, ``retry_interval``, ``stream``,
@@ -50,6 +53,9 @@ class TaskConfig:
     model_revision: str | None = None
     datasets: list[str] | None = None
     dataset_args: dict[str, Any] | None = None
+    dataset_hub: str | None = None
+    dataset_dir: str | PathLike[str] | None = None
+    follow_links: bool | None = None
     judge_model_args: dict[str, Any] | None = field(default=None, repr=False)
     generation_config: dict[str, Any] | None = field(default=None, repr=False)
     extra_body: dict[str, Any] | None = None
@@ -64,6 +70,8 @@ class TaskConfig:
     system_prompt: str | None = None
     part_order: str | None = None
     audio_part: str | None = None
+    audio_policy: str | None = None
+    control: str | None = None
     answer_filter: str | None = None
     no_judge: bool | None = None
     judge_blank: bool | None = None
@@ -152,7 +160,7 @@ def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig
     ):
         if given[name] is not None:
             given[name] = plain_object(given[name], name)
-    for name in ("stream", "shuffle", "no_judge", "judge_blank", "take_over"):
+    for name in ("stream", "shuffle", "follow_links", "no_judge", "judge_blank", "take_over"):
         if given[name] is not None:
             checked_flag(given[name], name)
     for name in ("datasets", "retry_failed", "allow_changed"):
@@ -203,7 +211,9 @@ def judging_only(config: TaskConfig) -> TaskConfig:
         part_order=None,
         audio_part=None,
         answer_filter=None,
-        dataset_args={BENCHMARK: {"local_path": ".", **kept}},
+        audio_policy=None,
+        control=None,
+        dataset_args={BENCHMARK: kept},
     )
     judging._from_stored = config._from_stored  # noqa: SLF001 (written in this module)
     return judging

@@ -40,7 +40,9 @@ def render_settings(settings: Settings, console: Console) -> None:
         rows.append(("judge", "none: answers only"))
     else:
         rows += _judge(judge)
-    rows.append(("data", str(selection.root)))
+    data = settings.data
+    where = f"{data.hub.dataset} from {data.hub.name}" if data.root is None else str(data.root)
+    rows.append(("data", where))
     chosen = "all tasks" if len(selection.tasks) == len(TASKS) else ", ".join(selection.tasks)
     rows.append(("samples", f"{chosen}; {_limit(settings)}"))
     say = Cleaner(console.encoding)
