@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.benchmark import AVERAGE_PARTS, PAPER_JUDGE, TASKS
-from otoscope.config import JUDGE_PARAMETERS, PROTOCOLS
+from otoscope.choices import PROTOCOLS
+from otoscope.config import JUDGE_PARAMETERS
 from otoscope.errors import ConfigError, OtoscopeError, RunDirectoryError, did_you_mean
 from otoscope.judge import PROMPT_SHA256
 from otoscope.judge_profile import JudgeProfile, judge_profile

@@ -17,7 +17,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from otoscope.cli.commands import Command
 from otoscope.cli.parser import command_parser
 from otoscope.cli.terminal import complain, silence_stdout
 from otoscope.errors import OtoscopeError, RunInterruptedError
@@ -32,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, unknown = parser.parse_known_args(argv)
         if unknown:
             parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
+        # After the parser, so that --help and errors in flags load nothing that carries commands out.
+        from otoscope.cli.commands import Command
+
         command = Command(args, os.environ)
     except KeyboardInterrupt:
         return RunInterruptedError.exit_code

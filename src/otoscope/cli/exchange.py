@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otoscope.cli.arguments import given_tags
 from otoscope.cli.terminal import complain
 from otoscope.errors import ConfigError
-from otoscope.records import Order
 
 if TYPE_CHECKING:
     from otoscope.exchange import Findings
@@ -104,7 +102,9 @@ def add(commands: Any) -> None:
 
 def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
     """Import, and print what came of it."""
+    from otoscope.cli.arguments import given_tags
     from otoscope.importing import ImportSettings, import_files
+    from otoscope.records import Order
 
     imported = import_files(
         ImportSettings(

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
 from otoscope.cli import compare, exchange, leaderboard, reporting
-from otoscope.config import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
 from otoscope.errors import did_you_mean
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otoscope.benchmark import VIEWS
+from otoscope.choices import LANGUAGES
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
-from otoscope.texts import LANGUAGES, catalogue
 
 if TYPE_CHECKING:
     from otoscope.reports.reported import Reported
@@ -112,6 +111,8 @@ def write_page_apart(run_path: Path, language: str) -> None:
 
     Whatever comes of it, the run is done: trouble is told, and how to try again.
     """
+    import subprocess
+
     page = run_path / PAGE
     words = ["report", str(run_path), "--format", "html", "--lang", language]
     command = [sys.executable, "-X", "utf8", "-m", "otoscope", *words]
@@ -170,6 +171,7 @@ def _write_page(runs: Sequence[Run], args: argparse.Namespace) -> None:
 def _write_tables(runs: Sequence[Run], args: argparse.Namespace) -> None:
     from otoscope.reports.latex import render_latex
     from otoscope.reports.markdown import render_markdown
+    from otoscope.texts import catalogue
 
     render = render_latex if args.format == "latex" else render_markdown
     _write_text(render(_reported(runs), catalogue(args.lang), appendix=args.appendix), args.output)

@@ -16,24 +16,19 @@ environment itself is a parameter.
     flags            flags given as text
     urls             URLs taken apart, and shown without their secrets
     checks           small checks of one value each
-    defaults         what a setting can be, and what it is when nothing is said
+    defaults         what a setting is when nothing is said
 """
 
 from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.defaults import (
     ANSWER_PARAMETERS,
-    AUDIO_PARTS,
     BASELINE,
-    CONTROLS,
     EMBEDDED,
-    HUBS,
     HUGGINGFACE_URL,
     JUDGE_PARAMETERS,
     MODELSCOPE_URL,
     OPENAI_URL,
-    PART_ORDERS,
     PROMPT_TEMPLATE,
-    PROTOCOLS,
 )
 from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
 from otoscope.config.flags import parse_limit, parse_object
@@ -56,18 +51,13 @@ from otoscope.config.urls import display_url
 
 __all__ = [
     "ANSWER_PARAMETERS",
-    "AUDIO_PARTS",
     "BASELINE",
-    "CONTROLS",
     "EMBEDDED",
-    "HUBS",
     "HUGGINGFACE_URL",
     "JUDGE_PARAMETERS",
     "MODELSCOPE_URL",
     "OPENAI_URL",
-    "PART_ORDERS",
     "PROMPT_TEMPLATE",
-    "PROTOCOLS",
     "URL_FIELDS",
     "AudioPolicy",
     "AudioSettings",

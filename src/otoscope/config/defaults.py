@@ -1,4 +1,4 @@
-"""Defaults: what a setting can be, and what it is when nothing is said."""
+"""Defaults: what a setting is when nothing is said."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "file_url")
-PART_ORDERS = ("audio-first", "text-first")
-PROTOCOLS = ("default", "official")
-CONTROLS = ("silence", "shuffled", "no-audio")
-"""What can be sent instead of the clip, to know what a score owes to the text."""
-HUBS = ("modelscope", "huggingface")
 PROMPT_TEMPLATE = "{question}"
 OPENAI_URL = "https://api.openai.com/v1"
 BASELINE, EMBEDDED = "baseline", "embedded"

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE
+from otoscope.choices import PROTOCOLS
 from otoscope.config.checks import (
     checked_choice,
     checked_flag,
@@ -24,7 +25,6 @@ from otoscope.config.defaults import (
     JUDGE_PARAMETERS,
     OPENAI_URL,
     PROMPT_TEMPLATE,
-    PROTOCOLS,
 )
 from otoscope.config.endpoints import endpoint_settings, has_key
 from otoscope.config.settings import EmbeddedSettings, EndpointSettings, JudgeSettings

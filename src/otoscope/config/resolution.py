@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS
 from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.checks import (
     checked_choice,
@@ -22,12 +23,8 @@ from otoscope.config.checks import (
     plain_object,
 )
 from otoscope.config.defaults import (
-    AUDIO_PARTS,
-    CONTROLS,
-    HUBS,
     HUGGINGFACE_URL,
     MODELSCOPE_URL,
-    PART_ORDERS,
     PROMPT_TEMPLATE,
 )
 from otoscope.config.fingerprints import allowed_changes

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from otoscope.choices import PART_ORDERS
 from otoscope.config.audio_policy import AudioPolicy
-from otoscope.config.defaults import PART_ORDERS, PROMPT_TEMPLATE
+from otoscope.config.defaults import PROMPT_TEMPLATE
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
 

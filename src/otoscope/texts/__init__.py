@@ -12,7 +12,9 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-LANGUAGES = ("en", "zh")
+from otoscope.choices import LANGUAGES
+
+__all__ = ["LANGUAGES", "Catalogue", "catalogue"]
 
 
 class Catalogue:
@@ -32,7 +34,7 @@ class Catalogue:
 
 @cache
 def catalogue(language: str = "en") -> Catalogue:
-    """Return the catalogue of a language, one of :data:`LANGUAGES`. Raises ``KeyError`` for another."""
+    """Return the catalogue of a language of ``LANGUAGES``. Raises ``KeyError`` for another."""
     if language not in LANGUAGES:
         raise KeyError(language)
     file = resources.files("otoscope.texts") / f"{language}.json"

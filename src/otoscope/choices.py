@@ -1,0 +1,12 @@
+"""What a setting can be, where that is one of a few words. Light, because the command line needs it first."""
+
+from __future__ import annotations
+
+AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "file_url")
+PART_ORDERS = ("audio-first", "text-first")
+PROTOCOLS = ("default", "official")
+CONTROLS = ("silence", "shuffled", "no-audio")
+"""What can be sent instead of the clip, to know what a score owes to the text."""
+HUBS = ("modelscope", "huggingface")
+LANGUAGES = ("en", "zh")
+"""Of texts for people."""
