@@ -109,6 +109,13 @@ def test_links_are_followed_and_a_dash_is_stdout(run: Path, tmp_path: Path) -> N
     assert "| first |" in otoscope("report", str(run), "--format", "md", "--output", "-").stdout
 
 
+def test_a_pipe_is_written_into(run: Path) -> None:
+    """/dev/stdout is a pipe where another command reads it, and gets the report."""
+    done = otoscope("report", str(run), "--format", "json", "--output", "/dev/stdout")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["benchmark"] == "air_bench_chat"
+
+
 @pytest.mark.parametrize("form", ["svg", "pdf"])
 def test_figures_are_written_beside_any_format(run: Path, tmp_path: Path, form: str) -> None:
     """--figures writes the charts for a paper, whatever else is asked for."""

@@ -14,11 +14,12 @@ def write_whole(path: Path, blocks: Iterable[bytes]) -> None:
     The folder is made where there is none. What a link leads to is written, and what is no file (a device, a
     pipe) is written into. Raises ``OSError``.
     """
-    path = path.resolve()
+    # Asked of the path as it was given: what /dev/stdout leads to, where it is a pipe, has no name.
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:
             stream.writelines(blocks)
         return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     beside = Path(name)
