@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from otoscope.audio.cache import InMemory
 from otoscope.chat_api import AudioData, ChatEndpoint
 from otoscope.config import EndpointSettings, TaskConfig, resolve
-from otoscope.records import AudioClip, Failure, Reply
+from otoscope.records import AudioClip, Failure, Reply, SentAudio
 from tests.scripted_server import ScriptedServer
 from tests.support import model_endpoint
 
@@ -106,7 +107,21 @@ def make_clip(folder: Path, size: int, *, converted: bytes | None = None) -> Aud
         seconds=1.0,
         rate=16000,
         channels=1,
-        converted=converted,
+        sent=None if converted is None else sent_audio(converted),
+    )
+
+
+def sent_audio(data: bytes) -> SentAudio:
+    """Return what a conversion made of a clip, held in memory."""
+    content = InMemory(data)
+    return SentAudio(
+        sha256=content.sha256,
+        size=content.size,
+        format="wav",
+        seconds=1.0,
+        rate=16000,
+        channels=1,
+        content=content,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from otoscope.records import (
 )
 from otoscope.reports.reported import Reported
 from otoscope.runs import load_run, write_results
-from otoscope.store import SAMPLES, SUMMARY, RunStore
+from otoscope.store import ANSWERS, SAMPLES, SUMMARY, RunStore
 
 URL, JUDGE_URL = "http://gpu-17.lab.example:8000/v1", "https://judge.example/v1"
 STARTED = 1_800_000_000.0
@@ -32,7 +33,10 @@ PROMPT = {
     "audio_part": "input_audio",
     "answer_filter": "strip-thinking",
     "audio_policy": "as-is",
+    "control": None,
 }
+POLICY = "rate=16000,mono,max-seconds=4,over=truncate,format=wav"
+CONVERTER = "soundfile 0.13.1, libsndfile 1.2.2, soxr 1.1.0"
 HOSTILE = (
     "=1+1", "@SUM(A1)", "a | b", "`x` *y* _z_ ~~w~~", "<script>alert(1)</script>", '"><img src=x onerror=y>',
     "[text](http://evil.example) www.evil.example a@b.example", "1. first", "- point", "# head", "> quote",
@@ -118,6 +122,7 @@ def manifest(**more: Any) -> dict[str, Any]:
         **more.pop("model", {}),
     }
     judged = more.pop("judged", True)
+    prompt = {**PROMPT, **more.pop("prompt", {})}
     return {
         "run_id": "0123456789abcdef",
         "created_at": "2026-11-30T10:15:00Z",
@@ -136,7 +141,7 @@ def manifest(**more: Any) -> dict[str, Any]:
             "descriptions_converted": 0,
         },
         "selection": {"tasks": list(TASKS), "limit": None, "shuffle": False, "seed": 42, "samples": 0},
-        "fingerprint": {"model": model, "prompt": PROMPT, "judge": judge if judged else None},
+        "fingerprint": {"model": model, "prompt": prompt, "judge": judge if judged else None},
         "judge_id": judge_identity(judge) if judged else None,
         **more,
     }
@@ -204,8 +209,43 @@ def hostile_run() -> list[Ended]:
     return ended
 
 
-def write_run(path: Path, ended: Iterable[Ended], *, finished: bool = True, **more: Any) -> Path:
-    """Write a run directory, as ``eval`` leaves it. ``more`` is the manifest's."""
+Facts = Callable[[dict[str, Any], int], dict[str, Any] | None]
+"""Makes a clip's facts, as a line has them, of those of an untouched clip and the sample's number."""
+
+
+def truncated(clip: dict[str, Any], _number: int) -> dict[str, Any]:
+    """Return the facts of a clip of 44.1 kHz and two channels that was sent under ``POLICY``."""
+    seconds = min(4.0, clip["seconds"])
+    sent = {
+        "sha256": "5" * 64,
+        "bytes": 9,
+        "format": "wav",
+        "seconds": seconds,
+        "rate": 16_000,
+        "channels": 1,
+    }
+    changed = ["44.1 to 16 kHz", "2 channels to 1"]
+    return {**clip, "rate": 44_100, "channels": 2, "changed": changed, "sent": sent, "converter": CONVERTER}
+
+
+def controlled(control: str) -> Facts:
+    """Return what makes the facts of clips in a control run."""
+
+    def silent(clip: dict[str, Any], _number: int) -> dict[str, Any]:
+        sent = {name: clip[name] for name in ("bytes", "format", "seconds", "rate", "channels")}
+        return {**clip, "control": control, "sent": {"sha256": "0" * 64, **sent}}
+
+    def shuffled(clip: dict[str, Any], number: int) -> dict[str, Any]:
+        other = f"speech_QA/iemocap/clip_{number + 1}.wav"
+        return {**clip, "sha256": f"{number:x}".rjust(64, "e"), "control": control, "from": other}
+
+    return {"silence": silent, "shuffled": shuffled, "no-audio": lambda _clip, _number: None}[control]
+
+
+def write_run(
+    path: Path, ended: Iterable[Ended], *, finished: bool = True, facts: Facts | None = None, **more: Any
+) -> Path:
+    """Write a run directory, as ``eval`` leaves it. ``facts`` are the clips', ``more`` is the manifest's."""
     about = manifest(**more)
     ended = list(ended)
     about["selection"] = {**about["selection"], "samples": len(ended)}
@@ -218,12 +258,28 @@ def write_run(path: Path, ended: Iterable[Ended], *, finished: bool = True, **mo
             for order, verdict in verdicts.items():
                 if isinstance(answer, Answer) and about["judge_id"]:
                     store.append_verdict(sample, order, about["judge_id"], answer.sha256, verdict)
-        samples = [sample for sample, _, _ in ended]
-        write_results(store, samples)
+    if facts is not None:
+        _tell_clips(path / ANSWERS, facts)
+    with RunStore.open(path) as store:
+        write_results(store, [sample for sample, _, _ in ended])
     if not finished:
         (path / SUMMARY).unlink()
     assert (path / SAMPLES).exists()
     return path
+
+
+def _tell_clips(file: Path, facts: Facts) -> None:
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    for line in lines:
+        if line["clip"] is not None:
+            line["clip"] = facts(line["clip"], int(line["key"].rpartition("#")[2]))
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+
+
+def control_run(path: Path, control: str, ended: Iterable[Ended] | None = None, **more: Any) -> Path:
+    """Write a control run."""
+    prompt = {"control": control, **more.pop("prompt", {})}
+    return write_run(path, ended or small_run(), facts=controlled(control), prompt=prompt, **more)
 
 
 def reported(path: Path, *, scoring: str = "default", view: str = "full") -> Reported:

@@ -27,7 +27,7 @@ LAYERS: dict[str, int] = {
     "published": 1,
     "texts": 1,
     "dataset": 2,
-    "obtaining": 3,
+    "hub": 2,
     "audio": 2,
     "llm": 2,
     "gguf": 2,
@@ -37,9 +37,12 @@ LAYERS: dict[str, int] = {
     "exchange": 2,
     "judge_profile": 2,
     "backends": 3,
+    "clips": 3,
+    "obtaining": 3,
     "judge": 3,
     "embedded": 3,
     "runs": 3,
+    "audit": 3,
     "comparison": 3,
     "prompts": 3,
     "demo": 3,
@@ -62,8 +65,8 @@ LAYERS: dict[str, int] = {
 ALLOWED = {("config", "benchmark"), ("config", "choices"), ("texts", "choices")}
 """Neighbours in a layer that may import each other, each with the reason above."""
 
-HIDDEN_IMPORTS = {"cli", "parts", "embedded", "__init__"}
-"""Where an import may stand inside a function: where a subcommand, backend or runtime is chosen."""
+HIDDEN_IMPORTS = {"cli", "parts", "embedded", "audio", "hub", "__init__"}
+"""Where an import may stand inside a function: where a subcommand, backend, runtime or hub is chosen."""
 
 
 def modules() -> list[Path]:

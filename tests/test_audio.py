@@ -82,7 +82,7 @@ def test_the_format_comes_from_the_bytes(
     loaded = clip(path)
     assert loaded.format == expected
     assert loaded.changed == ()
-    assert loaded.converted is None
+    assert loaded.sent is None
     assert sent(loaded) == Path(path).read_bytes()
     assert (loaded.rate, loaded.channels) == (RATE, 1)
     assert loaded.seconds == pytest.approx(SECONDS, abs=0.1)
@@ -117,7 +117,7 @@ def test_other_formats_become_16_bit_wav(
 ) -> None:
     """Whatever else can be read becomes a 16-bit wav of the same length, rate, channels and loudness."""
     loaded = clip(write(name, kind, channels=channels))
-    assert loaded.format == "wav"
+    assert (loaded.format, loaded.format_sent) == (kind[0].lower(), "wav")
     assert loaded.changed == (f"{kind[0].lower()} to 16-bit wav",)
     assert loaded.size_sent == len(sent(loaded))
     with loaded.open() as file:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otoscope.bundle import Bundled, export_bundle
@@ -345,6 +345,7 @@ def test_a_bundle_with_other_numbers_is_not_written(tmp_path: Path, monkeypatch:
 # --- texts that stand for others --------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(TEXTS, max_size=8), TEXTS)
 def test_withheld_texts_count_like_the_texts(texts: list[str], question: str) -> None:
     """Length, blankness, equality, script and deafness are those of the texts; none is told."""

@@ -29,6 +29,7 @@ from tests.chat_helpers import (
     read_head,
     read_request,
     replied,
+    sent_audio,
     settings,
 )
 from tests.scripted_server import ScriptedServer
@@ -225,4 +226,4 @@ def test_body_is_the_json_of_its_payload(text: str, audio: bytes) -> None:
 
 def make_clip_in_memory(audio: bytes) -> AudioClip:
     """Return a converted clip."""
-    return AudioClip("no file", "", 0, 0, "wav", 1.0, 16000, 1, ("converted",), audio)
+    return AudioClip("no file", "", 0, 0, "flac", 1.0, 16000, 1, ("converted",), sent_audio(audio))

@@ -13,6 +13,7 @@ from otoscope.backends.endpoint import EndpointBackend
 from otoscope.chat_api import ChatEndpoint
 from otoscope.config import resolve
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
+from tests.chat_helpers import sent_audio
 from tests.scripted_server import Response, Script, ScriptedServer, sequence
 from tests.support import config, model_endpoint, write_wav
 
@@ -108,7 +109,7 @@ def test_a_file_url_names_the_file(tmp_path: Path) -> None:
 
 def test_a_file_url_of_a_clip_that_needs_converting_is_refused(tmp_path: Path) -> None:
     """A file that the server could not read as it is fails by name, and nothing is sent."""
-    clip = {"converted": b"RIFF", "changed": ("flac to 16-bit wav",)}
+    clip = {"sent": sent_audio(b"RIFF"), "changed": ("flac to 16-bit wav",)}
     failure, _, payloads = ask(tmp_path, Response(), audio_part="file_url", clip=clip)
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.REJECTED

@@ -57,9 +57,10 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_every_flag_that_is_named_exists() -> None:
     """No document names a flag that no command has."""
     flag = r"(?<![\w-])--[a-z][a-z-]+"
-    commands = "eval judge report compare leaderboard import export".split()
-    helps = "".join(otoscope(*words, "--help").stdout for words in ([], *([name] for name in commands)))
-    known = {*re.findall(flag, helps), "--update-golden", "--runs"}
+    commands = ["", *"eval judge report compare leaderboard import export".split()]
+    commands += [f"data {action}" for action in ("download", "verify", "stats", "show")]
+    helps = "".join(otoscope(*command.split(), "--help").stdout for command in commands)
+    known = {*re.findall(flag, helps), "--update-golden", "--runs", "--small-clips"}
     for path in (REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *(REPOSITORY / "docs").rglob("*.md")):
         for named in re.findall(flag, path.read_text(encoding="utf-8")):
             assert named in known, f"{path.name} names {named}"

@@ -653,6 +653,11 @@ def test_a_result_line_tells_how_the_sample_ended() -> None:
         "finish_reason": "stop",
         "seconds": 1.5,
         "clip_sha256": "ab",
+        "seconds_sent": 1.5,
+        "seconds_cut": 0.0,
+        "audio_changed": None,
+        "control": None,
+        "clip_from": None,
         "answer_score_reference_first": 8,
         "reference_score_reference_first": 7,
         "judge_reply_reference_first": "7 8",
@@ -701,6 +706,13 @@ JUDGED = st.builds(
 SCORED = st.builds(lambda task, first, second: judged(first, second, task=task), TASK_NAMES, PAIRS, PAIRS)
 NOT_ANSWERED = st.builds(not_answered, FAILURES | st.none(), TASK_NAMES)
 OUTCOMES = st.lists(JUDGED | SCORED | NOT_ANSWERED, max_size=25)
+
+
+@pytest.mark.parametrize("reference", [0.0, 2.225e-309])
+def test_nothing_is_a_share_of_a_reference_that_got_nothing(reference: float) -> None:
+    """Then the relative score is not available, and never infinite."""
+    cell = summed([judged((0, reference), (1, reference))]).all_samples
+    assert (cell.gpt_score, cell.relative_score) == (0.5, None)
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,6 +5,7 @@ The whole tree::
     OtoscopeError
     ├── ConfigError           2   a flag, a JSON setting or the environment is wrong
     ├── DatasetError          3   the data cannot be read or used
+    │   └── hub.UnreachableError  3   the hub that has them is out of reach
     ├── EndpointError         4   the model's endpoint cannot go on   (role "model")
     │                         5   the judge's endpoint cannot go on   (role "judge")
     ├── RunDirectoryError     6   the run directory cannot be used or continued
@@ -62,6 +63,8 @@ class RunDirectoryError(OtoscopeError):
 
 class RunInterruptedError(OtoscopeError):
     """The run was stopped by a signal; its state is saved."""
+
+    exit_code = 130
 
     def __init__(self, message: str, *, terminated: bool = False) -> None:
         super().__init__(message)

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from otoscope import audio, dataset, embedded
+from otoscope import embedded
+from otoscope.clips import Clips
 from otoscope.config import Settings, TaskConfig
 from otoscope.dataset import Dataset
 from otoscope.judge import Judge
-from otoscope.obtaining import obtain
+from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
 from otoscope.parts import Parts
 from otoscope.pipeline import Pipeline, Slots, Stop
-from otoscope.records import Failure, FailureKind, Json, Sample
-from otoscope.runs import DryRun, Run, judged_orders
+from otoscope.records import Json, Sending
+from otoscope.runs import DryRun, Run, ToDownload, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, what_is_owed
-from otoscope.store import RunStore, StoredAnswer, StoredFailure
+from otoscope.store import RunStore
 
 
 def run_task(
@@ -44,19 +45,19 @@ def run_task(
 async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     stop, tell = stop or Stop(), on_event or ignore
-    data = await asyncio.to_thread(obtain, settings.data, settings.selection)
+    data = await asyncio.to_thread(obtain, settings.data, settings.selection, stop.heeded(tell))
+    clips = Clips(data, settings, tell)
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
     folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, stop.heeded(tell))
     with opened(settings, _about(data, settings)) as (store, lock):
-        plan = what_is_owed(
-            store, data.samples, settings, clip_changed=_clip_changed, mended=_mended(data.root)
-        )
+        owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
+        await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
         async with Parts(folders, tell) as parts:
             judge = await _judge(settings, parts, store)
             pipeline = Pipeline(
                 store=store,
                 lock=lock,
-                root=data.root,
+                clips=clips,
                 backend=await parts.backend(settings.model, settings.prompt, served_before=store.has_answers),
                 judge=judge,
                 orders=judged_orders(store.manifest),
@@ -69,7 +70,7 @@ async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop:
                 stop=stop,
             )
             orders = len(judged_orders(store.manifest)) if judge is not None else 0
-            return await carry_out(pipeline.run, plan, store, lock, data.samples, orders=orders, tell=tell)
+            return await carry_out(pipeline.run, owed, store, lock, data.samples, orders=orders, tell=tell)
 
 
 async def _judge(settings: Settings, parts: Parts, store: RunStore) -> Judge | None:
@@ -84,27 +85,41 @@ def dry_run(settings: Settings) -> DryRun:
 
     Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
     """
-    data = obtain(settings.data, settings.selection)
-    samples: dict[str, int] = {}
-    seconds, size = 0.0, 0
-    unusable: list[tuple[str, Failure]] = []
-    for sample in data.samples:
-        samples[sample.task] = samples.get(sample.task, 0) + 1
-        found = dataset.outside_root(sample, data.root) or audio.measure(sample.audio_path)
-        if isinstance(found, Failure):
-            unusable.append((sample.key, found))
-        else:
-            seconds += found.seconds
-            size += found.size
+    planned = None if settings.data.root is not None else plan(settings.data.hub, settings.selection)
+    download = None if planned is None else _to_download(planned)
+    data = obtain(settings.data, settings.selection) if planned is None else planned.data
+    if data is None:
+        return DryRun(settings, {}, {}, Sending(), (), download=download)
+    clips = Clips(data, settings, ignore)
+    sending, unusable = clips.sending()
+    if planned is not None:
+        # What is still to come is not what cannot be sent.
+        sources = {sample.key: clips.source(sample).key for sample in data.samples}
+        unusable = [(key, failure) for key, failure in unusable if sources[key] not in planned.missing]
     done = (0, 0)
     store = peek(settings)
     if store is not None:
         with store:
-            plan = what_is_owed(
-                store, data.samples, settings, clip_changed=_clip_changed, mended=_mended(data.root)
+            owed = what_is_owed(
+                store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended
             )
-        done = (plan.answers_done, plan.verdicts_done)
-    return DryRun(settings, samples, data.task_sizes, seconds, size, unusable, *done)
+        done = (owed.answers_done, owed.verdicts_done)
+    samples = Counter(sample.task for sample in data.samples)
+    return DryRun(settings, samples, data.task_sizes, sending, unusable, *done, download=download)
+
+
+def _to_download(planned: Plan) -> ToDownload | None:
+    """Return what would be downloaded first, where there is something."""
+    if planned.data is not None and not planned.all.fetched:
+        return None
+    known = planned.data is not None
+    return ToDownload(
+        planned.hub.name,
+        planned.hub.dataset,
+        files=planned.all.fetched if known else None,
+        bytes=planned.all.fetched_bytes if known and planned.compared else None,
+        place=planned.place,
+    )
 
 
 def _about(data: Dataset, settings: Settings) -> Json:
@@ -127,36 +142,3 @@ def _about(data: Dataset, settings: Settings) -> Json:
             "samples": len(data.samples),
         },
     }
-
-
-def _clip_changed(sample: Sample, stored: StoredAnswer) -> bool:
-    return _is_another(sample, stored.clip_bytes, stored.clip_mtime_ns, stored.clip_sha256)
-
-
-def _is_another(sample: Sample, size: int, mtime_ns: int, sha256: str) -> bool:
-    """Whether the clip is another one than it was: size and time first, then the bytes."""
-    state = audio.file_state(sample.audio_path)
-    if state is None or state == {"bytes": size, "mtime_ns": mtime_ns}:
-        return False
-    found = audio.file_sha256(sample.audio_path)
-    return found is not None and found != sha256
-
-
-def _mended(root: Path) -> Callable[[Sample, StoredFailure], bool]:
-    """Return whether what made a clip unusable is gone, so that its sample is owed again."""
-
-    def mended(sample: Sample, failure: StoredFailure) -> bool:
-        match failure.kind:
-            case FailureKind.MISSING_AUDIO:
-                return audio.file_state(sample.audio_path) is not None
-            case FailureKind.BAD_AUDIO:
-                return failure.file is None or dict(failure.file) != audio.file_state(sample.audio_path)
-            case FailureKind.OUTSIDE_ROOT:
-                return dataset.outside_root(sample, root) is None
-            case _:
-                clip = failure.clip
-                return clip is not None and _is_another(
-                    sample, clip["bytes"], clip["mtime_ns"], clip["sha256"]
-                )
-
-    return mended

@@ -22,6 +22,7 @@ from otoscope.exchange import (
 )
 from otoscope.judge import render_prompt
 from otoscope.records import Answer, Failure, Order, Outcome, Reply, Verdict, json_bytes
+from otoscope.scoring import control_of
 from otoscope.store import RunStore
 
 FILES = (CHAT_RESULT, *BATCH_OUTPUT.values(), *CHAT_SCORE.values())
@@ -39,6 +40,8 @@ class Exported:
     """What was left out or written otherwise -> the keys of the samples."""
     expected_scores: bool
     """Whether the run has expected scores, of which there are no official files."""
+    control: str | None
+    """What the run sent in place of the clips, which the files do not say."""
 
 
 @dataclass(slots=True)
@@ -50,14 +53,14 @@ class _Rows:
     scores: dict[Order, list[bytes]] = field(default_factory=dict)
 
 
-def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
+def export_run(run: Path, folder: Path, *, force: bool = False, control: bool = False) -> Exported:
     """Write the official files of a run: answers, and for each order that was judged, replies and scores.
 
     The reply that counts is the first of each order, as it came, whatever came later. An answer that failed
     is written as null, as the official script does. Of a run with expected scores only the answers are
     written, and outputs only where they are those of every verdict of their order. Raises ``ConfigError``
-    when there are such files already (without ``force``) or the run's texts were withheld, and
-    ``RunDirectoryError``.
+    when there are such files already (without ``force``), the run's texts were withheld, or it is a control
+    (without ``control``): nothing in the files would tell it from an evaluation; and ``RunDirectoryError``.
     """
     rows, findings = _Rows(), Findings()
     expected = False
@@ -66,6 +69,12 @@ def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
             raise ConfigError(
                 f"{run}: comes from a bundle without data: its texts are stand-ins, and no official files "
                 "are made of those. Export the run that the bundle was made of"
+            )
+        if (sent := control_of(store.manifest)) is not None and not control:
+            raise ConfigError(
+                f"{run}: is a control run (--control {sent}), and the official files have no place to say "
+                "so: they would be taken for an evaluation of the model. Give --force-control to write them "
+                "all the same, in a folder whose name says it; a --bundle keeps the mark"
             )
         there = [name for name in FILES if (folder / name).exists()]
         if there and not force:
@@ -92,7 +101,7 @@ def export_run(run: Path, folder: Path, *, force: bool = False) -> Exported:
     if not expected:
         counts |= {BATCH_OUTPUT[order]: len(rows.outputs[order]) for order in rows.outputs}
         counts |= {CHAT_SCORE[order]: len(rows.scores[order]) for order in rows.scores}
-    return Exported(folder, {name: n for name, n in counts.items() if n}, findings, expected)
+    return Exported(folder, {name: n for name, n in counts.items() if n}, findings, expected, sent)
 
 
 def _add_answer(rows: _Rows, outcome: Outcome, answer: Answer | Failure, findings: Findings) -> None:

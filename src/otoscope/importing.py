@@ -332,7 +332,7 @@ def _clip(sample: Sample, data: Dataset | None, findings: Findings) -> AudioClip
     """Return the facts of a sample's clip, where there is one that can be used."""
     if data is None or sample.dataset == UNJOINED:
         return None
-    found = dataset.outside_root(sample, data.root) or audio.load(sample.audio_path)
+    found = dataset.outside_root(sample, data.root) or audio.examine(sample.audio_path)
     if isinstance(found, AudioClip):
         return found
     findings.add(f"clips that cannot be used ({found.kind.value}): intervals take each for one", sample.key)

@@ -25,24 +25,24 @@ from otoscope.parsing import PARSER_VERSION
 from otoscope.published import PublishedScore, published_scores
 from otoscope.records import Json
 from otoscope.runs import load_run
-from otoscope.scoring import FORMAT, FULL_COVERAGE
+from otoscope.scoring import CONTROL_WARNINGS, FORMAT, FULL_COVERAGE
 from otoscope.store import ANSWERS, MANIFEST, SUMMARY, VERDICTS
 
 LOCAL = "local"
 """The status of a run under the folder; published rows have their own."""
-TEXT_COLUMNS = ("model", "label", "judge", "protocol", "scoring", "status", "source", "path")
+TEXT_COLUMNS = ("model", "label", "control", "judge", "protocol", "scoring", "status", "source", "path")
 NUMBER_COLUMNS = ("speech", "sound", "music", "mixed", "average", "scored", "failed", "pending", "n")
 SORTABLE = ("rank", *NUMBER_COLUMNS, *TEXT_COLUMNS)
-WHERE_FIELDS = ("model", "label", "judge", "status")
+WHERE_FIELDS = ("model", "label", "control", "judge", "status")
 """What ``where`` matches besides the names of tags."""
 
 _NOT_COMPARABLE = ("embedded_judge", "baseline", "self_judged", "same_family", "several_judges")
 """Warnings that a row repeats word for word, since they say with what its numbers can be compared."""
-_OTHER_INPUT = ("prompt", "foreign_prompt", "audio_ignored", "audio_cut")
+_OTHER_INPUT = ("prompt", "foreign_prompt", "audio_policy", "audio_ignored", "audio_cut")
 """Warnings that the model was not sent what the benchmark sends: such a row stands apart, for that reason."""
 _SAID_ELSEWHERE = (
-    *_OTHER_INPUT, "coverage", "nothing_scored", "first_n", "outside_selection", "partial", "pending",
-    "not_judged", "not_imported", "no_swap",
+    *CONTROL_WARNINGS.values(), *_OTHER_INPUT, "clips_shortened", "coverage", "nothing_scored", "first_n",
+    "outside_selection", "partial", "pending", "not_judged", "not_imported", "no_swap",
 )  # fmt: skip
 """Warnings that the judge's title or the reason to stand apart tells already."""
 _ANY_PROTOCOL = ("official swap", "not stated")
@@ -78,6 +78,10 @@ class Row:
 
     model: str
     label: str | None = None
+    control: str | None = None
+    """What was sent in place of the clips; such a row stands apart."""
+    audio_policy: str | None = None
+    """``None`` where nobody tells."""
     judged_by: Judge | None
     """``None`` for a run that has no judge."""
     rank: int | None = None
@@ -471,6 +475,8 @@ def _summary_row(path: Path, summary: Json) -> Row:
     return Row(
         model=str(summary["model"]),
         label=summary["label"],
+        control=summary.get("control"),
+        audio_policy=_audio_policy(summary),
         judged_by=_local_judge(summary),
         speech=scores["speech"],
         sound=scores["sound"],
@@ -507,6 +513,7 @@ def _protocol(summary: Json) -> str | None:
 
 def _why_partial(summary: Json, warnings: Mapping[str, str]) -> Iterator[str]:
     counts, tasks = summary["counts"], summary["tasks"]
+    yield from (warnings[name] for name in CONTROL_WARNINGS.values() if name in warnings)
     if summary["judge"] is None:
         yield "not judged"
     elif counts["pending"]:
@@ -517,6 +524,11 @@ def _why_partial(summary: Json, warnings: Mapping[str, str]) -> Iterator[str]:
         if cell.get("failed") and cell["scored"] < FULL_COVERAGE * (cell["scored"] + cell["failed"]):
             yield f"{cell['failed']:,} of {cell['n']:,} samples failed in {name}"
     yield from (warnings[name] for name in _OTHER_INPUT if name in warnings)
+
+
+def _audio_policy(summary: Json) -> str | None:
+    policy = (summary["fingerprint"]["requested"].get("prompt") or {}).get("audio_policy")
+    return None if policy is None else str(policy)
 
 
 def _selected(summary: Json) -> Iterator[str]:

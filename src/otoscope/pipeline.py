@@ -12,12 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from otoscope import audio
 from otoscope.backends import Backend
-from otoscope.dataset import outside_root
+from otoscope.clips import Clips
 from otoscope.errors import EndpointError, Role, RunInterruptedError
 from otoscope.judge import Judge
 from otoscope.lock import RENEW_SECONDS, RunLock
@@ -52,6 +50,7 @@ _NOT_SENT = frozenset(
         FailureKind.BAD_AUDIO,
         FailureKind.UNREADABLE_AUDIO,
         FailureKind.OUTSIDE_ROOT,
+        FailureKind.OVER_LIMIT,
     }
 )
 SERVED = frozenset(
@@ -103,7 +102,7 @@ class Slots:
 
 
 class Pipeline:
-    """One run's work. ``judge`` ``None`` only answers; ``backend`` ``None`` only judges.
+    """One run's work. ``judge`` ``None`` only answers; ``clips`` and ``backend`` ``None`` only judge.
 
     ``on_stopping`` is called once when the run begins to stop, with what went wrong, or ``None`` when the
     stop was asked for. ``first_alone`` ``False`` begins with all slots: the endpoints are known to work.
@@ -114,7 +113,7 @@ class Pipeline:
         *,
         store: RunStore,
         lock: RunLock,
-        root: Path,
+        clips: Clips | None,
         backend: Backend | None,
         judge: Judge | None,
         orders: Sequence[Order],
@@ -127,7 +126,7 @@ class Pipeline:
     ) -> None:
         self._store = store
         self._lock = lock
-        self._root = root
+        self._clips = clips
         self._backend = backend
         self._judge = judge
         self._orders = orders if judge is not None else ()
@@ -279,9 +278,9 @@ class Pipeline:
             self._to_judge.put_nowait(None)
 
     async def _ask_model(self, sample: Sample) -> tuple[AudioClip | None, Answer | Failure]:
-        if self._backend is None:
+        if self._backend is None or self._clips is None:
             raise RuntimeError("an answer is owed, but there is no backend")
-        clip = await asyncio.to_thread(self._load_clip, sample)
+        clip = await self._clips.load(sample)
         if isinstance(clip, Failure):
             return None, clip
         result = await self._backend.answer(
@@ -291,9 +290,6 @@ class Pipeline:
             keep=lambda failure: self._store.append_answer(sample, clip, failure),
         )
         return clip, result
-
-    def _load_clip(self, sample: Sample) -> AudioClip | Failure:
-        return outside_root(sample, self._root) or audio.load(sample.audio_path)
 
     def _store_answer(self, sample: Sample, clip: AudioClip | None, result: Answer | Failure) -> bool:
         """Store an answer and return whether it is to be judged now."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 Json = dict[str, Any]
 
@@ -76,17 +76,58 @@ class Sample:
     """SHA-256 of the record's canonical JSON."""
 
     @property
+    def clip_key(self) -> str:
+        """The clip's name within the data set: ``task_name/dataset_name/path``."""
+        return f"{self.task}/{self.dataset}/{self.path}"
+
+    @property
     def key(self) -> str:
         """The sample's identity: ``task_name/dataset_name/path#uniq_id``."""
-        return f"{self.task}/{self.dataset}/{self.path}#{self.uniq_id}"
+        return f"{self.clip_key}#{self.uniq_id}"
+
+
+class AudioBytes(Protocol):
+    """Bytes that are sent, wherever they come from. Several threads may read them at once."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on, fewer only at the end. Raises ``OSError``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentAudio:
+    """What is sent in place of a clip's file as it lies.
+
+    ``seconds``, ``rate`` (Hz) and ``channels`` are those of ``content``; ``size`` is in bytes.
+    """
+
+    sha256: str
+    size: int
+    format: str
+    seconds: float
+    rate: int
+    channels: int
+    content: AudioBytes = field(repr=False, compare=False)
+    converter: str | None = None
+    """The libraries that made it, with their versions."""
+
+    def facts(self) -> Json:
+        """Return what is stored of it with an answer."""
+        return {
+            "sha256": self.sha256,
+            "bytes": self.size,
+            "format": self.format,
+            "seconds": self.seconds,
+            "rate": self.rate,
+            "channels": self.channels,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class AudioClip:
     """A clip whose header was read and found good.
 
-    ``sha256``, ``size`` (bytes) and ``mtime_ns`` are those of the file in the data set; ``format`` is that
-    of the bytes which are sent, and ``changed`` says what was done to get them (empty: sent as they are).
+    All but what stands below ``changed`` is said of the file in the data set: ``size`` is in bytes, ``rate``
+    in Hz. ``changed`` says what was done before it was sent (empty: sent as it is).
     """
 
     path: str
@@ -98,22 +139,37 @@ class AudioClip:
     rate: int
     channels: int
     changed: tuple[str, ...] = ()
-    converted: bytes | None = field(default=None, repr=False, compare=False)
+    sent: SentAudio | None = None
+    """``None``: the file as it lies."""
+    control: str | None = None
+    """The control that chose what is sent; ``None`` in an evaluation."""
+    taken_from: str | None = None
+    """Where the control took another sample's clip: ``task/dataset/path`` of that clip."""
 
     def open(self) -> BinaryIO:
         """Return a new reader at the start of the bytes to send. Raises ``OSError``."""
-        if self.converted is not None:
-            return io.BytesIO(self.converted)
+        if self.sent is not None:
+            return io.BufferedReader(_Reader(self.sent.content, self.sent.size))
         return Path(self.path).open("rb", buffering=0)
+
+    @property
+    def format_sent(self) -> str:
+        """The format of the bytes that :meth:`open` yields."""
+        return self.format if self.sent is None else self.sent.format
 
     @property
     def size_sent(self) -> int:
         """Number of bytes that :meth:`open` yields."""
-        return self.size if self.converted is None else len(self.converted)
+        return self.size if self.sent is None else self.sent.size
+
+    @property
+    def sha256_sent(self) -> str:
+        """SHA-256 (hex) of the bytes that :meth:`open` yields."""
+        return self.sha256 if self.sent is None else self.sent.sha256
 
     def facts(self) -> Json:
         """Return what is stored of the clip with an answer."""
-        return {
+        told: Json = {
             "sha256": self.sha256,
             "bytes": self.size,
             "mtime_ns": self.mtime_ns,
@@ -123,6 +179,57 @@ class AudioClip:
             "channels": self.channels,
             "changed": list(self.changed),
         }
+        if self.sent is not None:
+            told["sent"] = self.sent.facts()
+            if self.sent.converter is not None:
+                told["converter"] = self.sent.converter
+        if self.control is not None:
+            told["control"] = self.control
+        if self.taken_from is not None:
+            told["from"] = self.taken_from
+        return told
+
+
+class _Reader(io.RawIOBase):
+    """A reader of ``AudioBytes`` with a position of its own."""
+
+    def __init__(self, content: AudioBytes, size: int) -> None:
+        self._content = content
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._content.read_at(self._position, len(buffer))
+        buffer[: len(block)] = block
+        self._position += len(block)
+        return len(block)
+
+
+@dataclass(slots=True)
+class Sending:
+    """What a run would send of its clips, told from their headers: numbers of clips, seconds, bytes."""
+
+    seconds: float = 0.0
+    """Of the files."""
+    size: int = 0
+    """Of the files."""
+    changed: int = 0
+    """Clips that the audio policy, or a format that does not travel, has converted."""
+    over_limit: int = 0
+    """Clips that are longer than the audio policy lets one be."""
+    seconds_over: float = 0.0
+    """How much longer they are, in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +300,8 @@ class FailureKind(str, Enum):
     CUT_WHILE_THINKING = "cut_while_thinking"
     UNPARSEABLE = "unparseable"
     CUT_OFF = "cut_off"
+    OVER_LIMIT = "over_limit"
+    """The clip is longer than the audio policy lets one be; by ``over=skip`` it is left out."""
     UNREADABLE_AUDIO = "unreadable_audio"
     """The system did not give the clip: no right, too many open files, a network disk that is away."""
     CLIP_CHANGED = "clip_changed"
@@ -309,8 +418,12 @@ class Outcome:
 
     @property
     def clip_identity(self) -> str:
-        """What tells clips apart: the SHA-256 of the bytes, else the file's name within its source."""
-        known = (self.clip or {}).get("sha256")
+        """What tells clips apart: the SHA-256 of the bytes, else the file's name within its source.
+
+        It is the sample's own clip, also where a control sent another sample's.
+        """
+        clip = self.clip or {}
+        known = clip.get("sha256") if clip.get("from") is None else None
         return str(known) if known else f"{self.sample.dataset}/{self.sample.path}"
 
 
@@ -382,7 +495,48 @@ class Fetching:
     total: int
 
 
-Event = RunStarted | RunsPlanned | RunFailed | Answered | Judged | Notice | Fetching
+@dataclass(frozen=True, slots=True)
+class DownloadPlanned:
+    """What will be downloaded of the data set, before it begins. Sizes in bytes."""
+
+    source: str
+    place: Path
+    wanted: int
+    """Files that the chosen samples need."""
+    here: int
+    files: int
+    """Files to fetch."""
+    bytes: int
+    free: int
+    """Room in the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downloading:
+    """Files of the data set are being downloaded, or, while ``files`` is 0, the hub is asked for their sizes.
+
+    Comes several times a second, also while nothing moves. ``done_files`` and ``done_bytes`` are those of
+    this download; what lay there before is in neither, nor in the totals.
+    """
+
+    source: str
+    done_files: int
+    files: int
+    done_bytes: int
+    bytes: int
+
+
+Event = (
+    RunStarted
+    | RunsPlanned
+    | RunFailed
+    | Answered
+    | Judged
+    | Notice
+    | Fetching
+    | DownloadPlanned
+    | Downloading
+)
 
 
 def tokens_used(replies: Iterable[Reply]) -> int:

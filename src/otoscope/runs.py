@@ -11,8 +11,8 @@ from typing import Any
 from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
 from otoscope.errors import ConfigError, did_you_mean
-from otoscope.records import Failure, Json, Order, Outcome, Sample
-from otoscope.scoring import Rule, Scoring, Summary, Summing, result_line, summarise
+from otoscope.records import Failure, Json, Order, Outcome, Sample, Sending
+from otoscope.scoring import Rule, Scoring, Summary, Summing, control_of, result_line, summarise
 from otoscope.store import MANIFEST, SUMMARY, RunStore, read_manifest, sample_to_line
 
 
@@ -35,6 +35,20 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class ToDownload:
+    """What of the data set a run would download first."""
+
+    hub: str
+    dataset: str
+    files: int | None
+    """``None``: not even the metadata are here, which say what is needed."""
+    bytes: int | None
+    """``None`` where the hub does not tell it."""
+    place: Path | None
+    """The folder that it would be completed in; ``None``: the hub's cache, which holds nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """What a run would do. Nothing was sent and nothing written."""
 
@@ -42,18 +56,24 @@ class DryRun:
     samples: Mapping[str, int]
     """Number of samples of each task."""
     task_sizes: Mapping[str, int]
-    seconds: float
-    audio_bytes: int
+    sending: Sending
     unusable: Sequence[tuple[str, Failure]]
     """Key and trouble of each sample whose clip cannot be sent."""
     answers_done: int = 0
     """Answers that the run to be continued has already, failures that last included."""
     verdicts_done: int = 0
+    download: ToDownload | None = None
 
     @property
     def answers(self) -> int:
         """Number of calls to the model, without retries."""
-        return max(0, sum(self.samples.values()) - max(self.answers_done, len(self.unusable)))
+        return max(0, sum(self.samples.values()) - max(self.answers_done, self.without_answer))
+
+    @property
+    def without_answer(self) -> int:
+        """Number of samples whose clip cannot be sent, or is left out by the audio policy."""
+        skips = self.settings.audio.policy.over == "skip"
+        return len(self.unusable) + (self.sending.over_limit if skips else 0)
 
     @property
     def verdicts(self) -> int:
@@ -61,7 +81,7 @@ class DryRun:
         judge = self.settings.judge
         if judge is None:
             return 0
-        usable = sum(self.samples.values()) - len(self.unusable)
+        usable = sum(self.samples.values()) - self.without_answer
         return max(0, usable * len(Order.judged(swap=judge.swap)) - self.verdicts_done)
 
 
@@ -116,12 +136,12 @@ def write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
     orders = judged_orders(store.manifest)
     scoring: Scoring = "official" if store.manifest.get("unjoined") else "default"
     summing = Summing(orders=orders, manifest=store.manifest, scoring=scoring)
-    rule = Rule("default", orders)
+    rule, control = Rule("default", orders), control_of(store.manifest)
 
     def lines() -> Iterator[Json]:
         for outcome in store.outcomes(samples, store.manifest.get("judge_id")):
             summing.add(outcome)
-            yield {**sample_to_line(outcome.sample), **result_line(outcome, rule)}
+            yield {**sample_to_line(outcome.sample), **result_line(outcome, rule, control=control)}
 
     store.write_samples(lines())
     summary = summing.summary(**_beside(store, samples))

@@ -12,6 +12,14 @@ class Backend(Protocol):
     """Whatever turns a clip and a question into an answer."""
 
     async def answer(
-        self, sample: Sample, clip: AudioClip, *, earlier: Sequence[Reply], keep: Callable[[Failure], None]
+        self,
+        sample: Sample,
+        clip: AudioClip | None,
+        *,
+        earlier: Sequence[Reply],
+        keep: Callable[[Failure], None],
     ) -> Answer | Failure:
-        """Return the answer or why there is none; ``keep`` a reply that did not serve before the next."""
+        """Return the answer or why there is none; ``keep`` a reply that did not serve before the next.
+
+        ``clip`` ``None`` asks the question alone.
+        """

@@ -91,12 +91,12 @@ class BaselineBackend:
         self._model = model
         self._listen = listen
         self._heard: dict[str, Analysis | Failure] = {}
-        """By SHA-256 of the clip. Touched in the model's thread only."""
+        """By SHA-256 of the bytes that it was given. Touched in the model's thread only."""
 
     async def answer(
         self,
         sample: Sample,
-        clip: AudioClip,
+        clip: AudioClip | None,
         *,
         earlier: Sequence[Reply] = (),
         keep: Callable[[Failure], None],
@@ -106,6 +106,8 @@ class BaselineBackend:
         An answer cut at ``MAX_TOKENS`` is taken as it is, with finish_reason ``length``. Returns the
         Failures of ``listen``, and ``context_too_small`` when very much was said in the clip.
         """
+        if clip is None:
+            raise RuntimeError("the baseline answers from a clip alone, and there is none")
         started_at = time.time()
         heard, listening = await self._model.run(self._listened, clip)
         if isinstance(heard, Failure):
@@ -131,9 +133,10 @@ class BaselineBackend:
     def _listened(self, clip: AudioClip) -> tuple[Analysis | Failure, float]:
         """Return a clip's analysis and the seconds that it took now."""
         start = time.perf_counter()
-        if clip.sha256 not in self._heard:
-            self._heard[clip.sha256] = self._listen(clip)
-        return self._heard[clip.sha256], time.perf_counter() - start
+        given = clip.sha256_sent
+        if given not in self._heard:
+            self._heard[given] = self._listen(clip)
+        return self._heard[given], time.perf_counter() - start
 
 
 def prompt(description: str, question: str) -> list[dict[str, str]]:

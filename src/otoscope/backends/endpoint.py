@@ -11,7 +11,8 @@ from otoscope.config import PromptSettings
 from otoscope.parsing import AnswerFilter, thinking_unclosed
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
 
-_MIME = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_MIME = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
+_WITHOUT_AUDIO = "an endpoint that takes no request without audio is asked with --control silence"
 _NORMAL_ENDS = frozenset({"stop", "eos", "end_turn"})
 
 
@@ -26,38 +27,44 @@ class EndpointBackend:
     async def answer(
         self,
         sample: Sample,
-        clip: AudioClip,
+        clip: AudioClip | None,
         *,
         earlier: Sequence[Reply] = (),
         keep: Callable[[Failure], None],
     ) -> Answer | Failure:
-        """Ask about one clip; a blank answer is asked for once more, then taken as it is.
+        """Ask about one clip, or without one; a blank answer is asked for once more, then taken as it is.
 
         ``earlier`` and ``keep`` as for :meth:`otoscope.judge.Judge.verdict`. Raises ``EndpointError`` when
         the endpoint refuses every request.
         """
-        if self._prompt.audio_part == "file_url" and clip.converted is not None:
+        if self._prompt.audio_part == "file_url" and clip is not None and clip.sent is not None:
             return Failure(
                 FailureKind.REJECTED,
                 f"{clip.path}: file_url sends the file's own path, but {clip.changed[0]} is needed first",
             )
         replies = list(earlier)
+        form = self._prompt.audio_part if clip is not None else None
         while True:
             if replies:
-                read = self._read(replies)
+                read = self._read(replies, form)
                 if read is not None:
                     return read
                 if len(replies) > len(earlier):
                     keep(Failure(FailureKind.ASKED_AGAIN, "the answer was blank", 1, tuple(replies)))
             asked = await self._endpoint.ask(self.messages(sample, clip))
             if isinstance(asked, Failure):
-                return Failure(asked.kind, asked.message, asked.attempts, tuple(replies), asked.file)
+                message = asked.message
+                if clip is None and asked.kind is FailureKind.REJECTED:
+                    message += f" ({_WITHOUT_AUDIO})"
+                return Failure(asked.kind, message, asked.attempts, tuple(replies), asked.file)
             replies.append(asked)
 
-    def messages(self, sample: Sample, clip: AudioClip) -> list[dict[str, Any]]:
-        """Return the chat messages: audio part, then the question through the template."""
+    def messages(self, sample: Sample, clip: AudioClip | None) -> list[dict[str, Any]]:
+        """Return the chat messages: audio part, where there is a clip, and question through the template."""
         question = self._prompt.template.replace("{question}", sample.question)
-        parts = [_audio_part(self._prompt.audio_part, clip), {"type": "text", "text": question}]
+        parts: list[Mapping[str, Any]] = [{"type": "text", "text": question}]
+        if clip is not None:
+            parts.insert(0, _audio_part(self._prompt.audio_part, clip))
         if self._prompt.part_order == "text-first":
             parts.reverse()
         messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
@@ -65,8 +72,11 @@ class EndpointBackend:
             messages.insert(0, {"role": "system", "content": self._prompt.system})
         return messages
 
-    def _read(self, replies: Sequence[Reply]) -> Answer | Failure | None:
-        """Return what the last reply amounts to; ``None`` when it is blank for the first time."""
+    def _read(self, replies: Sequence[Reply], form: str | None) -> Answer | Failure | None:
+        """Return what the last reply amounts to; ``None`` when it is blank for the first time.
+
+        ``form`` is that of the audio part, ``None`` where there was none.
+        """
         last = replies[-1]
         raw, finish = last.text or "", last.finish_reason
         cut = finish == "length"
@@ -95,20 +105,21 @@ class EndpointBackend:
             text=text,
             reasoning=last.reasoning,
             filter=self._filter.spec,
-            audio_part=self._prompt.audio_part,
+            audio_part=form,
             replies=tuple(replies),
         )
 
 
 def _audio_part(form: str, clip: AudioClip) -> Mapping[str, Any]:
-    data_uri = f"data:{_MIME[clip.format]};base64,"
+    data_uri = f"data:{_MIME[clip.format_sent]};base64,"
     match form:
         case "audio_url":
             return {"type": "audio_url", "audio_url": {"url": AudioData(clip, data_uri)}}
         case "data_uri":
-            audio = {"data": AudioData(clip, data_uri), "format": clip.format}
+            audio = {"data": AudioData(clip, data_uri), "format": clip.format_sent}
             return {"type": "input_audio", "input_audio": audio}
         case "file_url":
             return {"type": "audio_url", "audio_url": {"url": Path(clip.path).absolute().as_uri()}}
         case _:
-            return {"type": "input_audio", "input_audio": {"data": AudioData(clip), "format": clip.format}}
+            audio = {"data": AudioData(clip), "format": clip.format_sent}
+            return {"type": "input_audio", "input_audio": audio}

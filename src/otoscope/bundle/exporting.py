@@ -33,6 +33,8 @@ _KEPT = (
 _PROMPT_TEXTS = ("template", "system", "source", "templates", "systems")
 _OF_DATASET = ("digest", "task_sizes", "descriptions_converted")
 _OF_CLIP = ("sha256", "bytes", "mtime_ns", "format", "seconds", "rate", "channels", "changed")
+_OF_SENT_CLIP = ("control", "from", "converter")
+_OF_SENT = ("sha256", "bytes", "format", "seconds", "rate", "channels")
 _OF_REPLY = "finish_reason started_at latency attempts probabilities".split()
 _OF_ANSWER = "run key sample_digest repeat filter audio_part".split()
 _OF_VERDICT = (
@@ -197,8 +199,7 @@ class _Copy:
 
     def _answer(self, line: Json) -> Json:
         written = {name: line[name] for name in _OF_ANSWER if name in line}
-        clip = line.get("clip")
-        written["clip"] = clip and {name: clip[name] for name in _OF_CLIP if name in clip}
+        written["clip"] = line.get("clip") and _clip(line["clip"])
         if line.get("failure") is not None:
             written["failure"] = self._failure(line["failure"])
         else:
@@ -248,6 +249,13 @@ class _Copy:
 
     def _text(self, text: str) -> str:
         return text if self._withhold is None else self._withhold.text(text)
+
+
+def _clip(clip: Json) -> Json:
+    written = {name: clip[name] for name in (*_OF_CLIP, *_OF_SENT_CLIP) if name in clip}
+    if clip.get("sent"):
+        written["sent"] = {name: clip["sent"][name] for name in _OF_SENT if name in clip["sent"]}
+    return written
 
 
 def _same(text: str) -> str:

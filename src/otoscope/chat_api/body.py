@@ -74,8 +74,6 @@ class Body:
         offset = clip.size_sent - self._audio_left
         size = min(READ_BLOCK, self._audio_left)
         self._audio_left -= size
-        if clip.converted is not None:
-            return clip.converted[offset : offset + size]
         try:
             return await asyncio.to_thread(_read, clip, offset, size)
         except OSError as error:
@@ -86,11 +84,16 @@ class Body:
 
 
 def _read(clip: AudioClip, offset: int, size: int) -> bytes:
-    """Return ``size`` bytes of the promised file. Raises ``OSError`` when it is another one by now.
+    """Return ``size`` bytes of what was promised. Raises ``OSError`` when it is another file by now.
 
     Opens it anew each time: an attempt that is cancelled leaves no file open, and a clip that was replaced
     or deleted meanwhile is noticed.
     """
+    if clip.sent is not None:
+        block = clip.sent.content.read_at(offset, size)
+        if len(block) < size:
+            raise OSError("the converted clip was cut off while being sent")
+        return block
     with clip.open() as file:
         file.seek(offset)
         block = b""

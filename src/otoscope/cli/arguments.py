@@ -85,6 +85,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         audio_part=args.audio_part,
         audio_policy=args.audio_policy,
         control=args.control,
+        audio_cache_size=args.audio_cache_size,
         answer_filter=args.answer_filter,
         no_judge=args.no_judge or None,
         judge_blank=args.judge_blank or None,

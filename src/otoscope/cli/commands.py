@@ -151,7 +151,10 @@ class Command:
             )
         elif any(kind.passing for kind in kinds) or not kinds:
             complain(f"Try again with:\n  {self._resuming()}")
-        if lasting := [kind for kind in kinds if not kind.passing and kind not in CLIP_KINDS]:
+        if FailureKind.OVER_LIMIT in kinds:
+            complain("The audio policy left clips out (over_limit): a new run with another asks about them")
+        of_clips = (*CLIP_KINDS, FailureKind.OVER_LIMIT)
+        if lasting := [kind for kind in kinds if not kind.passing and kind not in of_clips]:
             again = self._resuming("--retry-failed", ",".join(lasting))
             complain(f"What the server refused is asked for again with:\n  {again}")
 

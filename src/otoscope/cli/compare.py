@@ -21,13 +21,14 @@ def add(commands: Any) -> None:
         "compare",
         help="compare runs on the samples that all of them scored",
         description="Compare runs, pair by pair, on the samples that all of them scored: differences with "
-        "intervals and tests. Of runs with the same answers, the judges are compared.",
+        "intervals and tests. Of runs with the same answers, the judges are compared. With a control run "
+        "(eval --control) the difference is what the audio contributes.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument(
         "--baseline",
         metavar="RUN",
-        help="what the others are compared with: path or label (default: the first)",
+        help="what the others are compared with: path or label (default: the first, or a single control)",
     )
     parser.add_argument(
         "--across-judges",
@@ -62,10 +63,10 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _baseline(named: str | None, runs: Sequence[JudgedRun]) -> int:
+def _baseline(named: str | None, runs: Sequence[JudgedRun]) -> int | None:
     """Return the index of the run that has this path, or else this label."""
     if named is None:
-        return 0
+        return None
     places = [Path(run.name).resolve() for run in runs]
     if Path(named).resolve() in places:
         return places.index(Path(named).resolve())

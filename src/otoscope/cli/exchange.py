@@ -97,6 +97,11 @@ def add(commands: Any) -> None:
         help="of a bundle: without the data set's texts and what quotes them; every number stays",
     )
     exporting.add_argument("--force", action="store_true", help="replace such files that are there")
+    exporting.add_argument(
+        "--force-control",
+        action="store_true",
+        help="write official files of a control run too, though nothing in them says that it is one",
+    )
     exporting.set_defaults(carry_out=run_export)
 
 
@@ -144,13 +149,20 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
 def run_export(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
     """Export, and print what was written."""
     if args.bundle is not None:
+        if args.force_control:
+            raise ConfigError("--force-control is for --to: a bundle keeps the mark of a control run")
         return _export_bundle(args)
     if args.no_data:
         raise ConfigError("--no-data is for --bundle")
     from otoscope.exporting import export_run
 
-    exported = export_run(args.run, args.to, force=args.force)
+    exported = export_run(args.run, args.to, force=args.force, control=args.force_control)
     _tell(exported.findings)
+    if exported.control is not None:
+        complain(
+            f"otoscope: these are the files of a control run (--control {exported.control}), not of an "
+            "evaluation, and nothing in them says so"
+        )
     if exported.expected_scores:
         complain(
             "otoscope: the run has expected scores, not replies with two numbers: there are no official "

@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         "leaderboard",
         help="local runs and published scores, split by judge",
         description="List the runs under a folder with the published scores, split by judge: there is no "
-        "rank across judges. Partial runs stand apart.",
+        "rank across judges. Partial runs stand apart, and so do controls.",
     )
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="DIR", help=f"looked through for runs (default {RUNS})"
@@ -31,8 +31,8 @@ def add(commands: Any) -> None:
         action="append",
         default=[],
         metavar="K=V",
-        help="only rows with this tag, model, label, judge or status (status=local: no published scores); "
-        "may be repeated",
+        help="only rows with this tag, model, label, control, judge or status (status=local: no published "
+        "scores); may be repeated",
     )
     parser.add_argument(
         "--sort", default="rank", metavar="COLUMN", help="within each judge, e.g. average or speech"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
 from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
-from otoscope.cli import compare, exchange, leaderboard, reporting
+from otoscope.cli import compare, data, exchange, leaderboard, reporting
 from otoscope.errors import did_you_mean
 
 
@@ -115,7 +115,7 @@ def command_parser() -> _Parser:
     )
     _add_continue_flags(judge)
 
-    for command in (reporting, compare, leaderboard, exchange):
+    for command in (data, reporting, compare, leaderboard, exchange):
         command.add(commands)
     return parser
 
@@ -156,6 +156,12 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         "--control",
         choices=CONTROLS,
         help="no evaluation, but what a score owes to the text: silent clips, other samples' clips, or none",
+    )
+    group.add_argument(
+        "--audio-cache-size",
+        type=float,
+        metavar="GB",
+        help="how much of converted clips is kept for the next run (default 20; 0: nothing)",
     )
     group.add_argument("--part-order", choices=PART_ORDERS, help="default audio-first, the benchmark's")
     group.add_argument("--system-prompt", metavar="TEXT", help="not the benchmark's; the report says so")

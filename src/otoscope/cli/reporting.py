@@ -152,9 +152,10 @@ def _write_terminal(runs: Sequence[Run], args: argparse.Namespace) -> None:
 def _write_page(runs: Sequence[Run], args: argparse.Namespace) -> None:
     from otoscope.reports.figures import page_figures
     from otoscope.reports.html import compared, render_html
+    from otoscope.reports.reported import control_first
 
     page = args.output or (runs[0].path / PAGE if len(runs) == 1 else Path(PAGE))
-    reported = _reported(runs)
+    reported = control_first(_reported(runs))
     comparison = compared(reported) if len(reported) == 2 else None
     text = render_html(
         reported,
@@ -193,8 +194,9 @@ def _write_csv(runs: Sequence[Run], args: argparse.Namespace) -> None:
 def _write_figures(runs: Sequence[Run], args: argparse.Namespace) -> None:
     from otoscope.reports.charts import pdf_language, write_figures
     from otoscope.reports.html import compared
+    from otoscope.reports.reported import control_first
 
-    reported = _reported(runs)
+    reported = control_first(_reported(runs))
     comparison = compared(reported) if len(reported) == 2 else None
     written = write_figures(
         reported,

@@ -16,12 +16,13 @@ from otoscope.comparison.judges import JudgeCell, JudgeDifference
 from otoscope.comparison.models import ModelCell, ModelDifference
 from otoscope.comparison.pairing import LeftOut
 from otoscope.comparison.reading import JudgedRun
-from otoscope.comparison.result import ComparedRun, Comparison, compare
+from otoscope.comparison.result import ComparedRun, Comparison, Contrast, compare
 
 __all__ = [
     "CELLS",
     "ComparedRun",
     "Comparison",
+    "Contrast",
     "Difference",
     "JudgeCell",
     "JudgeDifference",

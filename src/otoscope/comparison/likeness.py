@@ -39,12 +39,13 @@ def judged_differently(baseline: ReadRun, run: ReadRun) -> list[Differing]:
 def prompted_differently(baseline: ReadRun, run: ReadRun) -> list[Differing]:
     """Return what is known to differ between the models' prompts, and in what of an answer is judged.
 
-    Which tool's files an import is from does not count: what that tool sent does.
+    Which tool's files an import is from does not count: what that tool sent does. Nor do controls, which
+    say themselves what is compared.
     """
     first, second = (one.run.requested.get("prompt") or {} for one in (baseline, run))
     return [
         Differing(f"prompt.{name}", run.letter, first.get(name), second.get(name))
-        for name in sorted({*first, *second} - {"source"})
+        for name in sorted({*first, *second} - {"source", "control"})
         if first.get(name) != second.get(name)
         and _told(baseline, first.get(name))
         and _told(run, second.get(name))

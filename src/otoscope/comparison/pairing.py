@@ -27,7 +27,7 @@ class LeftOut:
 
     ``reason``: ``not_in`` (the run does not have it), ``record`` (not the baseline's record), ``failed``,
     ``pending``, ``clip_unknown`` (another run knows the clip's bytes, this one does not), ``clip`` (not the
-    baseline's bytes), in this order.
+    baseline's bytes), in this order. Of a control that sends other clips or none, no clip is asked for.
     """
 
     reason: Reason
@@ -67,7 +67,7 @@ def pair(runs: Sequence[ReadRun], baseline: str) -> tuple[list[Paired], tuple[Le
         found = {run.letter: run.samples[key] for run in runs if key in run.samples}
         reason = _obstacle(found, [run.letter for run in runs], baseline)
         if reason is None:
-            sample = found[baseline]
+            sample = _telling_the_clip(found, baseline)
             paired.append(Paired(sample.task, sample.clip_sha256 or sample.clip, found))
         else:
             left_out[reason] += 1
@@ -93,19 +93,25 @@ def _obstacle(
     """Return the first reason not to compare a sample, and the runs that it is so in."""
     if absent := tuple(letter for letter in letters if letter not in found):
         return "not_in", absent
-    base = found[baseline]
+    base, clip = found[baseline], _telling_the_clip(found, baseline).clip_sha256
     known = any(one.clip_sha256 for one in found.values())
     checks: tuple[tuple[Reason, Callable[[ReadSample], bool]], ...] = (
         ("record", lambda one: one.digest != base.digest),
         ("failed", lambda one: one.result.status == "failed"),
         ("pending", lambda one: one.result.status == "pending"),
-        ("clip_unknown", lambda one: known and not one.clip_sha256),
-        ("clip", lambda one: one.clip_sha256 != base.clip_sha256),
+        ("clip_unknown", lambda one: known and one.needs_clip and not one.clip_sha256),
+        ("clip", lambda one: one.needs_clip and one.clip_sha256 != clip),
     )
     for reason, holds in checks:
         if where := tuple(letter for letter, one in found.items() if holds(one)):
             return reason, where
     return None
+
+
+def _telling_the_clip(found: Mapping[str, ReadSample], baseline: str) -> ReadSample:
+    """Return the sample in the baseline, or where that is a control without the clip, in one that has it."""
+    base = found[baseline]
+    return base if base.needs_clip else next((one for one in found.values() if one.needs_clip), base)
 
 
 def _known(score: float | None) -> float:

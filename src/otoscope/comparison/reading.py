@@ -8,7 +8,8 @@ from typing import Any
 
 from otoscope.judge_profile import JudgeProfile, judge_profile
 from otoscope.records import Answer, Order, Outcome, Verdict
-from otoscope.scoring import SampleResult, sample_result
+from otoscope.scoring import SampleResult, control_of, sample_result
+from otoscope.scoring.sent import NO_AUDIO, SHUFFLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class JudgedRun:
         return self.manifest.get("fingerprint") or {}
 
     @property
+    def control(self) -> str | None:
+        """What the run sent in place of the clips; ``None`` for an evaluation."""
+        return control_of(self.manifest)
+
+    @property
     def label(self) -> str | None:
         """The run's name in tables, where it was given one."""
         return self.manifest.get("label")
@@ -42,6 +48,9 @@ class ReadSample:
     digest: str
     """Of its record."""
     clip_sha256: str | None
+    """Of the sample's own clip; ``None`` where it is not known, as where a control sent another."""
+    needs_clip: bool
+    """Whether only the same clip makes it the same sample: a control may know nothing of the sample's own."""
     clip: str
     """What tells it from other clips where no run knows its bytes: the file's name within its source."""
     result: SampleResult
@@ -70,12 +79,15 @@ def read_run(letter: str, run: JudgedRun) -> ReadRun:
     names: set[str] = set()
     sent: list[Mapping[str, Any]] = []
     kinds: set[str] = set()
+    control = run.control
     for outcome in run.outcomes:
         sample = outcome.sample
+        known = (outcome.clip or {}).get("sha256") if control != SHUFFLED else None
         samples[sample.key] = ReadSample(
             sample.task,
             sample.digest,
-            (outcome.clip or {}).get("sha256") or None,
+            known or None,
+            control not in (SHUFFLED, NO_AUDIO) or bool(known),
             f"{sample.dataset}/{sample.path}",
             sample_result(outcome, run.orders),
             _answer_sha256(outcome),

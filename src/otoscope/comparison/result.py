@@ -22,12 +22,14 @@ from otoscope.comparison.pairing import LeftOut, Paired, differing_records, pair
 from otoscope.comparison.reading import JudgedRun, ReadRun, read_run
 from otoscope.errors import ConfigError
 from otoscope.records import Json
-from otoscope.scoring import FULL_COVERAGE
+from otoscope.scoring import CONTROL_WARNINGS, FULL_COVERAGE
 from otoscope.stats import INTERVAL_LABEL
 from otoscope.texts import catalogue
 
 FORMAT = 1
 Kind = Literal["models", "judges"]
+Contrast = Literal["evaluations", "audio", "without_audio", "same_control", "controls", "mixed"]
+"""What a difference between two runs is about: see :meth:`Comparison.contrast`."""
 _TEST: Json = {"draws": DRAWS, "seed": SEED, "holm": CATEGORIES}
 """``holm``: the cells whose p-values are one family, over all models compared."""
 _UNKNOWN = "unknown"
@@ -41,6 +43,8 @@ class ComparedRun:
     letter: str
     name: str
     model: str
+    control: str | None
+    """What it sent in place of the clips; ``None`` for an evaluation."""
     judge: str
     label: str | None
     protocol: str | None
@@ -82,6 +86,27 @@ class Comparison:
         """Return a run by its letter. Raises ``KeyError``."""
         return {run.letter: run for run in self.runs}[letter]
 
+    def contrast(self, letter: str) -> Contrast:
+        """Return what the difference between a run and the baseline is about.
+
+        ``audio``: an evaluation less its control, which is what the audio contributes; ``without_audio``: the
+        reverse. ``same_control`` and ``controls``: no evaluation is among them. ``mixed``: an evaluation and
+        a control of different models. Raises ``KeyError`` for a letter that there is not.
+        """
+        base, run = self.run(self.baseline), self.run(letter)
+        if base.control is None and run.control is None:
+            return "evaluations"
+        if base.control is not None and run.control is not None:
+            return "same_control" if base.control == run.control else "controls"
+        if base.model != run.model:
+            return "mixed"
+        return "without_audio" if base.control is None else "audio"
+
+    @property
+    def contrasts(self) -> dict[str, Contrast]:
+        """What each difference is about, by the letter of the run."""
+        return {run.letter: self.contrast(run.letter) for run in self.runs if run.letter != self.baseline}
+
     def to_json(self) -> Json:
         """Return plain JSON values, n/a as ``null``, never NaN."""
         return {
@@ -90,12 +115,18 @@ class Comparison:
             "scoring": "default",
             "interval": INTERVAL_LABEL,
             "permutation_test": _TEST if self.kind == "models" else None,
+            "contrasts": self.contrasts,
             **asdict(self),
         }
 
 
-def compare(runs: Sequence[JudgedRun], *, baseline: int = 0, across_judges: bool = False) -> Comparison:
+def compare(
+    runs: Sequence[JudgedRun], *, baseline: int | None = None, across_judges: bool = False
+) -> Comparison:
     """Compare runs, on the samples that all of them scored, with the one at the index ``baseline``.
+
+    Without one that is the first, or a single control among evaluations: what an evaluation scores above its
+    control is what the audio contributes.
 
     Samples are the same where key, record and clip are. Runs that were not judged alike are compared only
     with ``across_judges``, or where all their answers are the same: then their judges are compared.
@@ -109,7 +140,7 @@ def compare(runs: Sequence[JudgedRun], *, baseline: int = 0, across_judges: bool
     for run in runs:
         _check_comparable(run)
     read = [read_run(letter, run) for letter, run in zip(letters, runs, strict=False)]
-    base = read[baseline]
+    base = read[_usual_baseline(runs) if baseline is None else baseline]
     others = [run for run in read if run is not base]
     paired, left_out = pair(read, base.letter)
     if not paired:
@@ -144,10 +175,16 @@ def compare(runs: Sequence[JudgedRun], *, baseline: int = 0, across_judges: bool
     )
 
 
+def _usual_baseline(runs: Sequence[JudgedRun]) -> int:
+    controls = [index for index, run in enumerate(runs) if run.control is not None]
+    return controls[0] if len(controls) == 1 else 0
+
+
 def _kind(
     paired: Sequence[Paired], base: ReadRun, others: Sequence[ReadRun], unlike: Sequence[Differing]
 ) -> Kind:
-    if not same_answers(paired):
+    controls = {read.run.control for read in (base, *others)}
+    if not same_answers(paired) or len(controls) > 1:
         return "models"
     equal = all(
         (one.score(run.letter), one.reference(run.letter))
@@ -167,13 +204,18 @@ def _headline(groups: Mapping[str, Group]) -> str:
     return "mixed_audio" if set(there) == set(MIXED_PARTS) else "all_samples"
 
 
+def _model(read: ReadRun) -> str:
+    return (read.run.requested.get("model") or {}).get("name") or "?"
+
+
 def _compared(read: ReadRun) -> ComparedRun:
     requested = read.run.requested
     judge = requested.get("judge") or {}
     return ComparedRun(
         letter=read.letter,
         name=read.run.name,
-        model=(requested.get("model") or {}).get("name") or "?",
+        model=_model(read),
+        control=read.run.control,
         judge=judge.get("name") or "?",
         label=read.run.label,
         protocol=judge.get("protocol"),
@@ -229,6 +271,15 @@ def _warnings(
     base: ReadRun, others: Sequence[ReadRun], kind: Kind, unlike: Sequence[Differing]
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and the message of each warning."""
+    say = catalogue()
+    for run in sorted((base, *others), key=lambda run: run.letter):
+        if (control := run.run.control) is not None:
+            yield "control", f"{run.letter}: {say(f'warning.{CONTROL_WARNINGS[control]}')}"
+    for run in others:
+        one_is_a_control = (base.run.control is None) != (run.run.control is None)
+        if one_is_a_control and _model(base) != _model(run):
+            models = f"{base.letter} and {run.letter} are of different models"
+            yield "control_of_another", f"{models}: their difference is not what the audio contributes"
     if unlike and kind == "models":
         yield "across_judges", "the runs were not judged alike: differences are of models and judges together"
     for run in others:

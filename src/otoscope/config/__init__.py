@@ -19,7 +19,7 @@ environment itself is a parameter.
     defaults         what a setting is when nothing is said
 """
 
-from otoscope.config.audio_policy import AudioPolicy
+from otoscope.config.audio_policy import AS_IS, MP3_RATES, AudioPolicy
 from otoscope.config.defaults import (
     ANSWER_PARAMETERS,
     BASELINE,
@@ -32,7 +32,7 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
 from otoscope.config.flags import parse_limit, parse_object
-from otoscope.config.resolution import resolve, resolve_weights
+from otoscope.config.resolution import resolve, resolve_data, resolve_weights
 from otoscope.config.settings import (
     AudioSettings,
     DataSettings,
@@ -51,11 +51,13 @@ from otoscope.config.urls import display_url
 
 __all__ = [
     "ANSWER_PARAMETERS",
+    "AS_IS",
     "BASELINE",
     "EMBEDDED",
     "HUGGINGFACE_URL",
     "JUDGE_PARAMETERS",
     "MODELSCOPE_URL",
+    "MP3_RATES",
     "OPENAI_URL",
     "PROMPT_TEMPLATE",
     "URL_FIELDS",
@@ -79,6 +81,7 @@ __all__ = [
     "parse_limit",
     "parse_object",
     "resolve",
+    "resolve_data",
     "resolve_weights",
     "with_judge_of",
     "without_selection",

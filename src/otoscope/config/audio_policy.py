@@ -9,6 +9,8 @@ from otoscope.config.checks import checked_choice
 from otoscope.errors import ConfigError, did_you_mean
 
 FORMATS = ("wav", "mp3", "flac")
+MP3_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+"""The sampling rates (Hz) that an mp3 can have."""
 OVER = ("truncate", "skip", "error")
 AS_IS = "as-is"
 _KEYS = ("rate", "mono", "max-seconds", "over", "format")
@@ -28,18 +30,23 @@ class AudioPolicy:
     format: str | None = None
     """One of ``FORMATS``; ``None``: the clip's own where it travels, else wav."""
 
+    @property
+    def is_as_is(self) -> bool:
+        """Whether nothing is set."""
+        return self == AudioPolicy()
+
     @classmethod
     def parse(cls, text: str) -> AudioPolicy:
         """Read ``key=value,...``, or ``as-is``. Raises ``ConfigError`` that names the key."""
         given: dict[str, Any] = {}
+        if text.strip() == AS_IS:
+            return cls()
         for piece in filter(None, (piece.strip() for piece in text.split(","))):
             key, equals, value = (part.strip() for part in piece.partition("="))
-            if piece == AS_IS:
-                continue
             if key not in _KEYS:
                 raise ConfigError(
                     f"audio_policy: unknown key {key!r}{did_you_mean(key, _KEYS)}\n"
-                    f"Known: {', '.join(_KEYS)}; or {AS_IS}. For example {_EXAMPLE}"
+                    f"Known: {', '.join(_KEYS)}; or {AS_IS} alone. For example {_EXAMPLE}"
                 )
             if key in given:
                 raise ConfigError(f"audio_policy: {key!r} is given twice")
@@ -53,6 +60,9 @@ class AudioPolicy:
             raise ConfigError(
                 f"audio_policy: max-seconds= needs over=, what becomes of longer clips: {', '.join(OVER)}"
             )
+        if given.get("format") == "mp3" and given.get("rate", MP3_RATES[0]) not in MP3_RATES:
+            rates = ", ".join(map(str, MP3_RATES))
+            raise ConfigError(f"audio_policy: an mp3 cannot have rate={given['rate']}, only {rates}")
         return cls(**{key.replace("-", "_"): value for key, value in given.items()})
 
     def __str__(self) -> str:
@@ -60,11 +70,17 @@ class AudioPolicy:
         parts = [
             f"rate={self.rate}" if self.rate else "",
             "mono" if self.mono else "",
-            f"max-seconds={self.max_seconds:g}" if self.max_seconds else "",
+            f"max-seconds={_shortest(self.max_seconds)}" if self.max_seconds else "",
             f"over={self.over}" if self.over else "",
             f"format={self.format}" if self.format else "",
         ]
         return ",".join(filter(None, parts)) or AS_IS
+
+
+def _shortest(number: float) -> str:
+    """Return the shortest text that means this very number."""
+    text = f"{number:g}"
+    return text if float(text) == number else repr(number)
 
 
 def _value(key: str, text: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+AUDIO_CACHE_GB = 20
 PROMPT_TEMPLATE = "{question}"
 OPENAI_URL = "https://api.openai.com/v1"
 BASELINE, EMBEDDED = "baseline", "embedded"

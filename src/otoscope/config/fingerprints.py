@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from otoscope.config.audio_policy import AS_IS
 from otoscope.config.settings import EmbeddedSettings, EndpointSettings, Settings
 from otoscope.errors import ConfigError, did_you_mean
 
 URL_FIELDS = ("model.api_url", "judge.api_url")
 """The only differences that ``--allow-changed`` can wave through: a restarted server has another host."""
+
+
+_UNSAID = {"prompt.audio_policy": AS_IS}
+"""What a value is that a run's fingerprint does not name."""
 
 
 def fingerprint(
@@ -62,9 +67,10 @@ def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[st
             continue
         same_revision = old.get("revision") is not None and old.get("revision") == new.get("revision")
         for name in sorted({*old, *new}):
-            if old.get(name) == new.get(name) or (name == "api_url" and same_revision):
-                continue
-            changes[f"{part}.{name}"] = (old.get(name), new.get(name))
+            unsaid = _UNSAID.get(f"{part}.{name}")
+            was, is_now = (side.get(name, unsaid) for side in (old, new))
+            if was != is_now and not (name == "api_url" and same_revision):
+                changes[f"{part}.{name}"] = (was, is_now)
     return changes
 
 

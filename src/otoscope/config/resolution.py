@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
 from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS
-from otoscope.config.audio_policy import AudioPolicy
+from otoscope.config.audio_policy import AS_IS, AudioPolicy
 from otoscope.config.checks import (
     checked_choice,
     checked_flag,
@@ -22,11 +23,7 @@ from otoscope.config.checks import (
     or_default,
     plain_object,
 )
-from otoscope.config.defaults import (
-    HUGGINGFACE_URL,
-    MODELSCOPE_URL,
-    PROMPT_TEMPLATE,
-)
+from otoscope.config.defaults import AUDIO_CACHE_GB, HUGGINGFACE_URL, MODELSCOPE_URL, PROMPT_TEMPLATE
 from otoscope.config.fingerprints import allowed_changes
 from otoscope.config.models import judge_arguments, judge_settings, model_settings
 from otoscope.config.settings import (
@@ -56,8 +53,7 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
     if given.datasets not in (None, [BENCHMARK]):
         raise ConfigError(f"datasets: only {BENCHMARK!r} can be evaluated, not {given.datasets!r}")
     dataset_args = _benchmark_args(given)
-    data = _data(given, dataset_args, environ)
-    selection = _selection(given, dataset_args)
+    data, selection = _data(given, dataset_args, environ), _selection(given, dataset_args)
     model = model_settings(given, environ)
     judge_args = judge_arguments(given)
     judge = None if given.no_judge else judge_settings(given, judge_args, dataset_args, environ)
@@ -66,7 +62,7 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
         selection=selection,
         model=model,
         prompt=_prompt(given, dataset_args),
-        audio=_audio(given),
+        audio=_audio(given, model, environ),
         judge=judge,
         weights=resolve_weights(given.weights, environ),
         run=_run(given),
@@ -74,16 +70,26 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
     )
 
 
+def resolve_data(config: TaskConfig, environ: Mapping[str, str]) -> tuple[DataSettings, SelectionSettings]:
+    """Resolve where the data lie and which samples are chosen, alone. Raises ``ConfigError``."""
+    given = checked_config(config, environ)
+    args = _benchmark_args(given)
+    return _data(given, args, environ), _selection(given, args)
+
+
 def resolve_weights(local: str | None, environ: Mapping[str, str]) -> WeightsSettings:
     """Resolve where weights lie: a folder or file of the user's own, else the cache (``OTOSCOPE_CACHE``)."""
-    cache = environ.get("OTOSCOPE_CACHE") or "~/.cache/otoscope"
     domain = environ.get("MODELSCOPE_DOMAIN", "").strip("/")
     return WeightsSettings(
-        cache=Path(cache).expanduser() / "models",
+        cache=_cache(environ) / "models",
         local=expanded_path(local) if local else None,
         modelscope=f"https://{domain.removeprefix('https://')}" if domain else MODELSCOPE_URL,
         huggingface=(environ.get("HF_ENDPOINT") or HUGGINGFACE_URL).rstrip("/"),
     )
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("OTOSCOPE_CACHE") or "~/.cache/otoscope").expanduser()
 
 
 def _benchmark_args(config: TaskConfig) -> dict[str, Any]:
@@ -106,17 +112,42 @@ def _data(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str
         hub=HubSettings(
             name=hub,
             dataset=checked_text(args.get("dataset_id"), "dataset_id") or ids[hub],
-            cache=expanded_path(config.dataset_dir) if config.dataset_dir else None,
+            cache=expanded_path(config.dataset_dir) if config.dataset_dir else _hub_cache(hub, environ),
+            environment=environ,
         ),
         follow_links=bool(config.follow_links),
     )
 
 
-def _audio(config: TaskConfig) -> AudioSettings:
-    control = config.control
+def _hub_cache(hub: str, environ: Mapping[str, str]) -> Path:
+    """Return the cache folder that a hub's own library takes."""
+    home = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    named = {
+        "modelscope": environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope",
+        "huggingface": environ.get("HF_HUB_CACHE")
+        or environ.get("HUGGINGFACE_HUB_CACHE")
+        or f"{environ.get('HF_HOME') or f'{home}/huggingface'}/hub",
+    }
+    return expanded_path(Template(named[hub]).safe_substitute(environ))
+
+
+def _audio(
+    config: TaskConfig, model: EndpointSettings | EmbeddedSettings, environ: Mapping[str, str]
+) -> AudioSettings:
+    control = config.control and checked_choice(config.control, CONTROLS, "control")
+    if control == "no-audio" and isinstance(model, EmbeddedSettings):
+        raise ConfigError(f"control: {model.name!r} is nothing without a clip; use --control silence")
+    if control == "silence" and config.audio_part == "file_url":
+        raise ConfigError(
+            "control: file_url sends the place of a clip's own file, and silence lies in none; "
+            "use another --audio-part"
+        )
+    size = or_default(config.audio_cache_size, AUDIO_CACHE_GB)
     return AudioSettings(
-        policy=AudioPolicy.parse(or_default(config.audio_policy, "as-is")),
-        control=control and checked_choice(control, CONTROLS, "control"),
+        policy=AudioPolicy.parse(or_default(config.audio_policy, AS_IS)),
+        control=control,
+        cache=_cache(environ) / "audio",
+        cache_bytes=int(checked_number(size, "audio_cache_size", low=0.0, high=1e6) * 1e9),
     )
 
 

@@ -69,8 +69,10 @@ class HubSettings:
     """One of ``HUBS``."""
     dataset: str
     """The data set's id there."""
-    cache: Path | None
-    """The hub's cache folder; ``None``: the one that the hub's own settings name."""
+    cache: Path
+    """The hub's cache folder, by the hub's own settings unless another one was named."""
+    environment: Mapping[str, str] = field(repr=False, compare=False)
+    """Handed on whole to the hub's own library, which takes mirror, token and proxies from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,10 @@ class AudioSettings:
     policy: AudioPolicy
     control: str | None
     """One of ``CONTROLS``: what is sent instead of the clip; ``None`` in an evaluation."""
+    cache: Path
+    """The folder of converted clips."""
+    cache_bytes: int
+    """How much of them is kept there; 0: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

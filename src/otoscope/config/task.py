@@ -38,6 +38,7 @@ class TaskConfig:
     intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
     ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``revision``, ``generation_config``,
     ``extra_body`` and ``extra_headers``.
+    ``audio_cache_size`` (GB) is how much of converted clips is kept for the next run.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
     ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
     one sends nothing; it also takes ``timeout``, ``retries``, ``retry_interval``, ``stream``,
@@ -72,6 +73,7 @@ class TaskConfig:
     audio_part: str | None = None
     audio_policy: str | None = None
     control: str | None = None
+    audio_cache_size: float | None = None
     answer_filter: str | None = None
     no_judge: bool | None = None
     judge_blank: bool | None = None
@@ -117,7 +119,7 @@ class TaskConfig:
 
 
 _NOT_STORED = frozenset(
-    "api_key extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over "
+    "api_key extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over audio_cache_size "
     "no_judge judge_blank".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED

@@ -11,21 +11,36 @@ from otoscope.errors import DatasetError
 from otoscope.records import Failure, FailureKind, Sample
 
 
-def outside_root(sample: Sample, root: Path) -> Failure | None:
+def outside_root(sample: Sample, root: Path | None) -> Failure | None:
     """Return a Failure when the clip's real place, links followed, is not inside ``root``.
 
-    Sending it would give a stranger's file to a server. Asked at the sample's own turn: on a network file
-    system it costs a round trip.
+    Sending it would give a stranger's file to a server. In a snapshot of Hugging Face's cache a clip is a
+    link to where the cache keeps the bytes, which is inside. Without a ``root``, every link is meant.
+    Asked at the sample's own turn: on a network file system it costs a round trip.
     """
+    if root is None:
+        return None
     # realpath, since Path.resolve raises for links that lead in a circle; such a clip cannot be opened.
-    real = Path(os.path.realpath(sample.audio_path))
-    if real.is_relative_to(os.path.realpath(root)):
+    real, real_root = Path(os.path.realpath(sample.audio_path)), Path(os.path.realpath(root))
+    if any(real.is_relative_to(place) for place in (real_root, *_stores(real_root))):
         return None
     return Failure(
         FailureKind.OUTSIDE_ROOT,
         f"{sample.path!r} is or lies behind a link that leaves the data root {root}; the file was not read. "
-        "Put the file itself there, or give the folder that really holds the data",
+        "Put the file itself there, give the folder that really holds the data, or, where the link is meant, "
+        "--follow-links",
     )
+
+
+def _stores(root: Path) -> tuple[Path, ...]:
+    """Return the folders that a snapshot of Hugging Face's cache links into: its own, and the cache's.
+
+    ``CACHE/datasets--OWNER--NAME/snapshots/REVISION`` is such a snapshot.
+    """
+    repository = root.parent.parent
+    if root.parent.name != "snapshots" or not repository.name.startswith("datasets--"):
+        return ()
+    return repository / "blobs", repository.parent / "blobs"
 
 
 def refuse_missing_folders(root: Path, samples: Iterable[Sample]) -> None:

@@ -1,4 +1,7 @@
-"""Which samples are evaluated: tasks, then shuffle, then limit, each task for itself."""
+"""Which samples are evaluated: tasks, then shuffle, then limit, each task for itself.
+
+And whose clip takes whose place in a control run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import random
 from collections.abc import Iterable
 
 from otoscope.config import SelectionSettings
-from otoscope.records import Sample
+from otoscope.errors import ConfigError
+from otoscope.records import Sample, text_digest
 
 
 def select(samples: Iterable[Sample], selection: SelectionSettings) -> list[Sample]:
@@ -24,6 +28,29 @@ def select(samples: Iterable[Sample], selection: SelectionSettings) -> list[Samp
             random.Random(f"{selection.seed}/{task}").shuffle(pool)  # noqa: S311 (no secret hangs on it)
         chosen.extend(pool[: _count(selection.limit, len(pool))])
     return chosen
+
+
+def shuffled_clips(samples: Iterable[Sample], seed: int) -> dict[str, Sample]:
+    """Return for each sample, by its key, one whose clip takes the place of its own.
+
+    Within a task the distinct clips are put in a seeded order, and each gives way to the one after it, the
+    last to the first: every clip takes one other's place, and none its own. The order of the data changes
+    nothing. Raises ``ConfigError`` when a task has one clip only.
+    """
+    by_task: dict[str, dict[str, list[Sample]]] = {}
+    for sample in samples:
+        by_task.setdefault(sample.task, {}).setdefault(sample.clip_key, []).append(sample)
+    if alone := [task for task, clips in by_task.items() if len(clips) == 1]:
+        raise ConfigError(
+            f"control: shuffled takes the clip of another sample of the task, and of {', '.join(alone)} "
+            "there is one clip alone. Choose more of it with --limit, or leave it out with --tasks"
+        )
+    others: dict[str, Sample] = {}
+    for clips in by_task.values():
+        order = sorted(clips, key=lambda clip: text_digest(f"{seed}/{clip}"))
+        for clip, after in zip(order, [*order[1:], order[0]], strict=True):
+            others.update((sample.key, clips[after][0]) for sample in clips[clip])
+    return others
 
 
 def _count(limit: float | None, size: int) -> int:

@@ -199,7 +199,7 @@ class _Together:
             pipeline = Pipeline(
                 store=store,
                 lock=lock,
-                root=store.path,
+                clips=None,
                 backend=None,
                 judge=Judge(judge, one.judge, store.manifest["judge_id"]),
                 orders=judged_orders(store.manifest),

@@ -61,6 +61,8 @@ class Table:
     rows: Sequence[Sequence[Value]]
     notes: Sequence[str] = ()
     prose: bool = False
+    listed_as: str = "AIR-Bench Chat"
+    """What a list of tables calls it, in ASCII: that is set before this file's own commands are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from otoscope.comparison import (
     CELLS,
     ComparedRun,
     Comparison,
+    Contrast,
     Difference,
     JudgeCell,
     JudgeDifference,
@@ -24,6 +25,7 @@ from otoscope.comparison import (
 )
 from otoscope.reports.text import Cleaner, print_line, print_wrapped
 from otoscope.stats import INTERVAL_LABEL
+from otoscope.texts import catalogue
 
 NOT_AVAILABLE = "n/a"
 _NAMES = {
@@ -36,6 +38,26 @@ _NAMES = {
     "average": "Average",
     "all_samples": "All samples",
 }
+_TITLES: Mapping[Contrast, str] = {
+    "evaluations": "Models compared",
+    "audio": "What the audio contributes (evaluation - control)",
+    "without_audio": "What is lost without the audio (control - evaluation)",
+    "same_control": "Models compared in a control",
+    "controls": "Controls compared",
+    "mixed": "An evaluation and a control of another model compared",
+}
+_ABOUT: Mapping[Contrast, str] = {
+    "evaluations": "",
+    "audio": ", what the audio contributes",
+    "without_audio": ", what is lost without the audio",
+    "same_control": ", in the same control",
+    "controls": ", two controls",
+    "mixed": ", an evaluation and a control of another model",
+}
+_SIGN: Mapping[Contrast, str] = {
+    "audio": "above 0: {run}, which was sent the clips, scored higher than {base}, which was not",
+    "without_audio": "above 0: {run}, which was not sent the clips, scored higher than {base}, which was",
+}
 _HEADLINE, _TOTAL, _CELL, _QUIET, _WARNING = "bold cyan", "bold", "", "dim", "bold yellow"
 
 
@@ -46,7 +68,8 @@ def render(comparison: Comparison, console: Console) -> None:
     """
     say = Cleaner(console.encoding)
     for warning in comparison.warnings:
-        print_wrapped(console, Text(say(warning["message"])), lead=Text("! ", style=_WARNING))
+        style = _TOTAL if warning["name"] == "control" else ""
+        print_wrapped(console, Text(say(warning["message"]), style=style), lead=Text("! ", style=_WARNING))
     print_wrapped(console, _title(comparison))
     _print_runs(comparison, console, say)
     for difference in comparison.models:
@@ -62,10 +85,17 @@ def render(comparison: Comparison, console: Console) -> None:
 
 
 def _title(comparison: Comparison) -> Text:
-    what = "Models" if comparison.kind == "models" else "Judges of the same answers"
-    title = Text(f"{what} compared on AIR-Bench Chat: ", style=_TOTAL)
+    title = Text(f"{_what(comparison)} on AIR-Bench Chat: ", style=_TOTAL)
     samples = _counted(comparison.samples, "sample")
     return title.append(f"{samples} in common, {_counted(comparison.clips, 'clip')}", style=_HEADLINE)
+
+
+def _what(comparison: Comparison) -> str:
+    contrasts = set(comparison.contrasts.values())
+    if comparison.kind == "judges":
+        of_what = "" if contrasts == {"evaluations"} else " of a control"
+        return f"Judges of the same answers{of_what} compared"
+    return _TITLES[contrasts.pop()] if len(contrasts) == 1 else "Evaluations and controls compared"
 
 
 def _print_runs(comparison: Comparison, console: Console, say: Cleaner) -> None:
@@ -80,6 +110,8 @@ def _print_runs(comparison: Comparison, console: Console, say: Cleaner) -> None:
         text = Text(", ".join(told))
         if run.letter == comparison.baseline:
             text.append(" (baseline)", style=_TOTAL)
+        if run.control is not None:
+            text.append(f", {catalogue()(f'control.{run.control}')}", style=_TOTAL)
         print_wrapped(console, text, lead=Text(f"{run.letter}  ", style=_TOTAL))
         print_line(console, Text(f"   {say(run.name)}", style=_QUIET))
 
@@ -136,7 +168,8 @@ def _print_models(difference: ModelDifference, comparison: Comparison, console: 
     base, run = comparison.baseline, difference.run
     headline = difference.cells[comparison.headline]
     console.print()
-    title = Text(f"{run} against {base}: ", style=_TOTAL)
+    about = _ABOUT[comparison.contrast(run)]
+    title = Text(f"{run} against {base}{about}: ", style=_TOTAL)
     title.append(_headline(difference.cells, comparison.headline), style=_HEADLINE)
     print_wrapped(console, title.append(_beside(headline)))
     headers = (base, run, f"{run}-{base}", "95 %", "p", "win/tie/loss", "detect")
@@ -206,7 +239,10 @@ def _notes(comparison: Comparison, say: Cleaner) -> Iterator[tuple[str, str]]:
     others = [run.letter for run in comparison.runs if run.letter != base]
     other = others[0] if len(others) == 1 else "the other"
     if comparison.kind == "models":
-        yield "Sign", f"above 0: {other} scored higher than {base}"
+        contrasts = set(comparison.contrasts.values())
+        plain = "above 0: {run} scored higher than {base}"
+        sign = _SIGN.get(contrasts.pop(), plain) if len(contrasts) == 1 else plain
+        yield "Sign", sign.format(run=other, base=base)
         yield "Win", f"% of samples on which {other} scored higher than, like, lower than {base}"
         yield "p", _test(comparison)
         yield "Detect", "a true difference this large is found in 80 % of cases: 2.80 standard errors"

@@ -34,11 +34,11 @@ def samples_csv(run: Reported) -> Iterator[str]:
     Samples outside of the summary's view are left out.
     """
     nobody = Outcome(Sample(next(iter(TASKS)), "", "", 0, "", "", "", "", ""), None)
-    rule = run.rule
-    yield csv_line(_sample(nobody, rule))
+    rule, control = run.rule, run.summary.control
+    yield csv_line(_sample(nobody, rule, control))
     for outcome in run.outcomes():
         if outcome.sample.task in VIEWS[run.summary.view]:
-            yield csv_line(_sample(outcome, rule).values())
+            yield csv_line(_sample(outcome, rule, control).values())
 
 
 def scores_csv(runs: Iterable[Reported]) -> str:
@@ -57,8 +57,9 @@ def scores_csv(runs: Iterable[Reported]) -> str:
 # --- samples ----------------------------------------------------------------------------------------------
 
 
-def _sample(outcome: Outcome, rule: Rule) -> Json:
-    return {**sample_to_line(outcome.sample), **result_line(outcome, rule), **_flags(outcome, rule)}
+def _sample(outcome: Outcome, rule: Rule, control: str | None) -> Json:
+    result = result_line(outcome, rule, control=control)
+    return {**sample_to_line(outcome.sample), **result, **_flags(outcome, rule)}
 
 
 def _flags(outcome: Outcome, rule: Rule) -> Json:
@@ -84,6 +85,8 @@ _ABOUT = (
     "run_id",
     "label",
     "model",
+    "control",
+    "audio_policy",
     "judge",
     "judge_returned",
     "protocol",
@@ -101,6 +104,8 @@ def _about(run: Reported) -> list[Value]:
         run.manifest.get("run_id"),
         summary.label,
         summary.model,
+        summary.control,
+        summary.audio["policy"],
         summary.judge,
         " ".join(names) or None,
         summary.protocol,

@@ -182,7 +182,7 @@ def _table(table: Table) -> Iterator[str]:
     yield r"\begin{table}"
     yield r"\centering"
     # The short form keeps what a list of tables shows before this file is read free of its own command.
-    yield rf"\caption[AIR-Bench Chat]{{{escape(table.caption)}}}"
+    yield rf"\caption[{escape(table.listed_as)}]{{{escape(table.caption)}}}"
     yield rf"\label{{tab:{table.name}}}\smallskip"
     yield rf"\{'small' if len(table.head) <= _FEW_COLUMNS else 'footnotesize'}\setlength{{\tabcolsep}}{{3pt}}"
     yield rf"\begin{{tabular}}{{{columns}}}"

@@ -24,6 +24,7 @@ FORMAT = 1
 NOT_AVAILABLE = "n/a"
 
 _APART = "Apart, without a rank"
+_CONTROLS = "Controls, not evaluations: without a rank"
 _INTERVAL = f"ci95 is the 95 % interval of the average, {INTERVAL_LABEL}"
 _PUBLISHED = (
     "Published rows beside local ones were sampled by the official protocol (judge at temperature 1.0), or "
@@ -68,9 +69,9 @@ def to_csv(board: Leaderboard) -> str:
 
 
 _FIELDS = (
-    "rank", "model", "label", "speech", "sound", "music", "mixed", "average", "ci95_low", "ci95_high",
-    "scored", "failed", "pending", "n", "judge", "protocol", "scoring", "status", "tags", "partial",
-    "warnings", "note", "source", "path",
+    "rank", "model", "label", "control", "speech", "sound", "music", "mixed", "average", "ci95_low",
+    "ci95_high", "scored", "failed", "pending", "n", "judge", "protocol", "scoring", "status", "tags",
+    "audio_policy", "partial", "warnings", "note", "source", "path",
 )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def _plain(row: Row) -> Json:
         "rank": row.rank,
         "model": row.model,
         "label": row.label,
+        "control": row.control,
         "speech": row.speech,
         "sound": row.sound,
         "music": row.music,
@@ -94,6 +96,7 @@ def _plain(row: Row) -> Json:
         "scoring": row.scoring,
         "status": row.status,
         "tags": dict(row.tags),
+        "audio_policy": row.audio_policy,
         "partial": row.partial,
         "warnings": list(row.warnings),
         "note": row.note or None,
@@ -165,7 +168,8 @@ _NARROW = (
 
 
 def _name(row: Row) -> str:
-    return f"{row.label} ({row.model})" if row.label else row.model
+    name = f"{row.label} ({row.model})" if row.label else row.model
+    return name if row.control is None else f"{name}, CONTROL ({row.control})"
 
 
 def _title(group: Group) -> str:
@@ -176,11 +180,14 @@ def _title(group: Group) -> str:
 
 
 def _parts(group: Group) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the rows over the whole set, then those that stand apart, each with what is said above them."""
-    for above, complete in (("", True), (_APART, False)):
-        rows = [row for row in group.rows if row.complete == complete]
-        if rows:
-            yield above, rows
+    """Yield the rows over the whole set, those that stand apart, and controls, with what is said above."""
+    evaluations = [row for row in group.rows if row.control is None]
+    parts = {
+        "": [row for row in evaluations if row.complete],
+        _APART: [row for row in evaluations if not row.complete],
+        _CONTROLS: [row for row in group.rows if row.control is not None],
+    }
+    yield from ((above, rows) for above, rows in parts.items() if rows)
 
 
 def _below(board: Leaderboard, *, intervals: bool) -> Iterator[str]:

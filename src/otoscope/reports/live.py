@@ -23,6 +23,8 @@ from rich.text import Text
 
 from otoscope.records import (
     Answered,
+    Downloading,
+    DownloadPlanned,
     Event,
     Failure,
     Fetching,
@@ -71,7 +73,7 @@ class LiveDisplay:
         self._clock = clock
         wanted = _is_terminal(console.file) if interactive is None else interactive
         self._interactive = wanted and console.is_interactive
-        self._fetch = FetchDisplay(console, interactive=self._interactive)
+        self._fetch = FetchDisplay(console, interactive=self._interactive, clock=clock)
         self._live: Live | None = None
         self._progress: _Progress | None = None
         self._kinds_told: set[str] = set()
@@ -107,7 +109,7 @@ class LiveDisplay:
         match event:
             case Notice(message):
                 self._print(message)
-            case Fetching():
+            case Fetching() | DownloadPlanned() | Downloading():
                 self._fetch(event)
             case RunsPlanned(runs):
                 self._fetch.close()

@@ -20,22 +20,28 @@ from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeSettings, S
 from otoscope.reports.blocks import Score, interval, number
 from otoscope.reports.terminal import NOT_AVAILABLE
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, size
-from otoscope.runs import DryRun, Run
+from otoscope.runs import DryRun, Run, ToDownload
 from otoscope.scoring import Cell
-from otoscope.texts import Catalogue
+from otoscope.texts import Catalogue, catalogue
 
 _SHOWN_UNUSABLE = 10
+_NOTHING_DONE = "Nothing was sent and nothing written."
 
 
 def render_settings(settings: Settings, console: Console) -> None:
     """Print the resolved settings, without secrets."""
     prompt, judge, selection = settings.prompt, settings.judge, settings.selection
+    if (control := settings.audio.control) is not None:
+        told = catalogue("en")(f"warning.control_{control.replace('-', '_')}")
+        print_wrapped(console, Text(f"{told}.", style="bold reverse yellow"))
     if not prompt.is_the_benchmarks:
         console.print(Text("The model's prompt is not the benchmark's.", style="bold yellow"))
     rows = [("model", _model(settings.model))]
     if isinstance(settings.model, EndpointSettings):
-        sent = f"{_parameters(settings.model)}; audio as {prompt.audio_part}, {prompt.part_order}"
-        rows.append(("sent", sent))
+        audio = f"audio as {prompt.audio_part}, {prompt.part_order}" if control != "no-audio" else "no audio"
+        rows.append(("sent", f"{_parameters(settings.model)}; {audio}"))
+    if not settings.audio.policy.is_as_is:
+        rows.append(("audio", str(settings.audio.policy)))
     if judge is None:
         rows.append(("judge", "none: answers only"))
     else:
@@ -101,6 +107,11 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
     """Print what a run would do: samples per task, calls, audio seconds and bytes, unusable clips."""
     render_settings(dry.settings, console)
     say = Cleaner(console.encoding)
+    if dry.download is not None:
+        print_wrapped(console, Text(say(_download(dry.download))), lead=Text("download ", style="dim"))
+        if dry.download.files is None:
+            console.print(_NOTHING_DONE)
+            return
     utf = console.encoding.lower().startswith("utf")
     table = Table(box=box.SIMPLE_HEAD if utf else box.ASCII_DOUBLE_HEAD)
     table.add_column("task")
@@ -111,19 +122,58 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
     table.add_section()
     table.add_row("all", f"{sum(dry.samples.values()):,}", f"{sum(dry.task_sizes.values()):,}")
     console.print(table)
-    here, sent = size(dry.audio_bytes), size(dry.audio_bytes * 4 // 3)
     rows = [("calls", f"{dry.answers:,} to the model, {dry.verdicts:,} to the judge, plus retries")]
     if dry.answers_done or dry.verdicts_done:
         rows.append(
             ("done", f"{dry.answers_done:,} answers and {dry.verdicts_done:,} verdicts, by this run before")
         )
-    rows.append(("audio", f"{dry.seconds:,.1f} s in {here}; {sent} as base64, for all samples"))
+    rows += [("audio", told) for told in _sending(dry)]
     rows += [("unusable", f"{key}: {failure.message}") for key, failure in dry.unusable[:_SHOWN_UNUSABLE]]
     if len(dry.unusable) > _SHOWN_UNUSABLE:
         rows.append(("unusable", f"and {len(dry.unusable) - _SHOWN_UNUSABLE:,} more"))
     for name, value in rows:
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
-    console.print("Nothing was sent and nothing written.")
+    console.print(_NOTHING_DONE)
+
+
+def _download(download: ToDownload) -> str:
+    if download.files is None:
+        return (
+            f"the metadata of {download.dataset} would be fetched first; they say which clips are needed. "
+            f"'otoscope data download --dry-run' asks {download.hub} now"
+        )
+    known = "of unknown size" if download.bytes is None else size(download.bytes)
+    return f"{download.files:,} clips, {known}, from {download.hub} into {download.place}"
+
+
+def _sending(dry: DryRun) -> list[str]:
+    """Return what would be sent of the clips, a line for each thing."""
+    sending, audio = dry.sending, dry.settings.audio
+    if audio.control == "no-audio":
+        return ["none is sent"]
+    files = f"{sending.seconds:,.1f} s in {size(sending.size)}"
+    if audio.control == "silence":
+        told = [f"{files}, for all samples; silence as long is sent"]
+    elif sending.changed:
+        told = [f"{files}, for all samples; {_samples(sending.changed)} converted before they are sent"]
+    else:
+        told = [f"{files}; {size(sending.size * 4 // 3)} as base64, for all samples"]
+    if sending.over_limit:
+        clips = _samples(sending.over_limit)
+        limit = f"{audio.policy.max_seconds:g} s"
+        match audio.policy.over:
+            case "truncate":
+                cut = f"{sending.seconds_over:,.1f} s in all"
+                told.append(f"{clips} over {limit} would be cut, by {cut}")
+            case "skip":
+                told.append(f"{clips} over {limit} would be skipped")
+            case _:
+                told.append(f"{clips} over {limit}: the run would stop before anything is sent")
+    return told
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} samples' clips" if count != 1 else "1 sample's clip"
 
 
 def _judge(judge: JudgeSettings) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from otoscope._version import __version__
 from otoscope.reports.blocks import Table, coverage, inert
 from otoscope.reports.reported import Reported
-from otoscope.reports.told import names_returned
+from otoscope.reports.told import audio_told, converters_told, names_returned, with_control
 from otoscope.scoring import Summary
 from otoscope.texts import Catalogue
 
@@ -21,7 +21,8 @@ _MOST_VARIANTS = 5
 def protocol_card(run: Reported, say: Catalogue, *, name: str, scoring: str) -> Table:
     """Return the card as a table of two columns. ``scoring`` is the rule's name."""
     rows = [(say(f"table.card_{key}"), text) for key, text in _facts(run, say, scoring) if text]
-    caption = say("table.card_caption", run=inert(run.name))
+    named = with_control(inert(run.name), run.summary.control, say)
+    caption = say("table.card_caption", run=named)
     return Table(name, caption, [say("table.card_fact"), say("table.card_value")], rows, prose=True)
 
 
@@ -49,6 +50,10 @@ def _facts(run: Reported, say: Catalogue, scoring: str) -> Iterator[tuple[str, s
     yield "model_revision", inert(model.get("revision") or "")
     yield "model_sent", _sent(summary, "model", say)
     yield "prompt", _prompt(prompt, say)
+    yield "control", say(f"control.{summary.control}") if summary.control is not None else ""
+    yield "audio_policy", inert(summary.audio["policy"] or "")
+    yield "audio", listed(say(key, **values) for key, values in audio_told(summary))
+    yield "converter", listed(inert(say(key, **values)) for key, values in converters_told(summary))
     yield "answer_filter", inert(prompt.get("answer_filter") or "")
     if summary.judge is not None:
         yield "judge", served(summary, "judge", say)

@@ -44,3 +44,13 @@ class Reported:
     def name(self) -> str:
         """What the run is called in tables: its label, else its model."""
         return self.summary.label or self.summary.model
+
+
+def control_first(runs: Sequence[Reported]) -> list[Reported]:
+    """Return the runs, of two a control before an evaluation: the second less the first is then the audio's.
+
+    Any others stay in the order that they are in.
+    """
+    if len(runs) == 2:
+        return sorted(runs, key=lambda run: run.summary.control is None)
+    return list(runs)

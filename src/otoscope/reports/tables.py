@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
+from otoscope.config.audio_policy import AS_IS
 from otoscope.records import canonical_digest
 from otoscope.reports.blocks import (
     NOT_AVAILABLE,
@@ -23,16 +24,16 @@ from otoscope.reports.blocks import (
 from otoscope.reports.examples import examples
 from otoscope.reports.protocol_card import protocol_card, served
 from otoscope.reports.reported import Reported
-from otoscope.reports.told import scoring_words
+from otoscope.reports.told import control_mark, scoring_words, with_control
 from otoscope.scoring import Cell, Summary
-from otoscope.texts import Catalogue
+from otoscope.texts import Catalogue, catalogue
 
 MEANS = (*AVERAGE_PARTS, "average")
 """The columns of the paper's own table."""
 
 _SAID_BELOW = frozenset(
     "embedded_judge self_judged same_family baseline prompt foreign_prompt several_judges pending not_judged "
-    "no_swap first_n negative_scores audio_ignored cannot_hear".split()
+    "no_swap first_n negative_scores audio_ignored cannot_hear clips_shortened".split()
 )
 """Warnings without which the numbers above them would be misread. ``partial`` has a note with numbers."""
 
@@ -41,7 +42,7 @@ def document(runs: Sequence[Reported], say: Catalogue, *, appendix: bool) -> Ite
     """Yield the report of some runs: a table for each judge, and with ``appendix`` all about each run.
 
     Runs of different judges, or of one that was asked differently, never stand in one table: their scores
-    are not comparable. Runs keep their order: nothing is ranked.
+    are not comparable; nor do controls with evaluations. Runs keep their order: nothing is ranked.
     """
     for position, group in enumerate(by_judge(runs)):
         yield _means(group, say, "chat" if position == 0 else f"chat-{position + 1}")
@@ -51,7 +52,7 @@ def document(runs: Sequence[Reported], say: Catalogue, *, appendix: bool) -> Ite
 
 
 def by_judge(runs: Sequence[Reported]) -> list[list[Reported]]:
-    """Return the runs apart by who judged them, how, and by which rule, in the order given."""
+    """Return the runs apart by control, by who judged them, how, and by which rule, in the order given."""
     groups: dict[object, list[Reported]] = {}
     for run in runs:
         groups.setdefault(_judged_how(run.summary), []).append(run)
@@ -64,7 +65,8 @@ def _judged_how(summary: Summary) -> tuple[object, ...]:
         name: value for name, value in (summary.requested.get("judge") or {}).items() if name != "api_url"
     }
     returned = frozenset((summary.observed.get("judge") or {}).get("names") or ())
-    return canonical_digest(asked), returned, summary.do_swap, summary.scoring, summary.view
+    rules = summary.do_swap, summary.scoring, summary.view
+    return summary.control, canonical_digest(asked), returned, *rules
 
 
 # --- the paper's table ------------------------------------------------------------------------------------
@@ -87,6 +89,7 @@ def _means(runs: Sequence[Reported], say: Catalogue, name: str) -> Table:
                 any_least=any(c is not None and c.lower_bound is not None for row in cells for c in row),
             )
         ),
+        listed_as=with_control("AIR-Bench Chat", runs[0].summary.control, catalogue()),
     )
 
 
@@ -99,8 +102,11 @@ def _cell(summary: Summary, name: str) -> Cell | None:
 
 def _caption(runs: Sequence[Reported], say: Catalogue) -> str:
     summary = runs[0].summary
+    sentences = []
+    if (mark := control_mark(summary, say)) is not None:
+        sentences.append(say("table.sentence", text=mark))
     if summary.judge is None:
-        sentences = [say("table.caption_not_judged")]
+        sentences.append(say("table.caption_not_judged"))
     else:
         protocol = [say("table.protocol", protocol=inert(summary.protocol))] if summary.protocol else []
         how = [
@@ -109,8 +115,9 @@ def _caption(runs: Sequence[Reported], say: Catalogue) -> str:
             scoring_name(summary, say),
         ]
         judge = served(summary, "judge", say)
-        sentences = [say("table.caption", judge=judge, how=say("table.list_separator").join(how))]
+        sentences.append(say("table.caption", judge=judge, how=say("table.list_separator").join(how)))
         sentences.append(say("table.intervals"))
+    sentences.extend(_audio_policies(runs, say))
     if summary.view != "full":
         sentences.append(say("table.paper_view"))
     counted = {name: _coverage(run.summary, say) for name, run in zip(_names(runs), runs, strict=True)}
@@ -123,6 +130,21 @@ def _caption(runs: Sequence[Reported], say: Catalogue) -> str:
     else:
         sentences.append(say("table.sentence", text=told.pop()))
     return say("table.sentence_separator").join(sentences)
+
+
+def _audio_policies(runs: Sequence[Reported], say: Catalogue) -> Iterator[str]:
+    """Yield what was done to the clips, unless they were sent as they are, or nobody tells."""
+    policies = [run.summary.audio["policy"] for run in runs]
+    if set(policies) <= {None, AS_IS}:
+        return
+    told = [inert(policy) if policy is not None else say("table.not_told") for policy in policies]
+    if len(set(told)) == 1:
+        yield say("table.audio", policy=told[0])
+        return
+    each = [
+        say("table.of_run", run=name, text=policy) for name, policy in zip(_names(runs), told, strict=True)
+    ]
+    yield say("table.audio_of_runs", each=say("table.run_separator").join(each))
 
 
 def scoring_name(summary: Summary, say: Catalogue) -> str:
@@ -178,19 +200,18 @@ def _full_weights(summary: Summary, say: Catalogue) -> str:
 
 
 def _appendix(run: Reported, say: Catalogue, name: str) -> Iterator[Block]:
-    yield Heading(say("table.appendix", run=inert(run.name)), 1)
+    named = with_control(inert(run.name), run.summary.control, say)
+    yield Heading(say("table.appendix", run=named), 1)
     yield protocol_card(run, say, name=f"{name}-protocol", scoring=scoring_name(run.summary, say))
     for warning in run.summary.warnings:
         yield Paragraph(say("table.warning", text=warning_text(warning, say)))
-    yield _details(
-        _task_rows(run.summary, say), say, f"{name}-tasks", say("table.by_task", run=inert(run.name))
-    )
+    yield _details(_task_rows(run.summary, say), say, f"{name}-tasks", say("table.by_task", run=named))
     sources = [(source, cell) for source, cell in run.summary.datasets.items()]
     yield _details(
         [(inert(source), cell) for source, cell in sources],
         say,
         f"{name}-sources",
-        say("table.by_source", run=inert(run.name)),
+        say("table.by_source", run=named),
     )
     yield from examples(run, say)
 

@@ -25,13 +25,19 @@ from otoscope.config import ANSWER_PARAMETERS, JUDGE_PARAMETERS
 from otoscope.records import Order
 from otoscope.reports.blocks import warning_text
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, short_count
-from otoscope.reports.told import names_returned, scoring_words
-from otoscope.scoring import Cell, Summary
+from otoscope.reports.told import (
+    audio_told,
+    names_returned,
+    scoring_words,
+    with_control,
+)
+from otoscope.scoring import CONTROL_WARNINGS, Cell, Summary
 from otoscope.texts import Catalogue, catalogue
 
 NOT_AVAILABLE = "n/a"
 
-_FIRST = ("embedded_judge", "self_judged", "baseline", "prompt")
+_CONTROLS = frozenset(CONTROL_WARNINGS.values())
+_FIRST = (*_CONTROLS, "embedded_judge", "self_judged", "baseline", "prompt", "audio_policy")
 """Warnings that change what every number below them means."""
 
 _TO_COPY = ("run", "next")
@@ -120,8 +126,9 @@ class _Report:
 
     def _print_warnings(self, warnings: Iterable[Mapping[str, Any]]) -> None:
         for warning in warnings:
-            message = warning_text(warning, self._texts)
-            print_wrapped(self._console, Text(self._clean(message)), lead=Text("! ", style=_WARNING))
+            style = _TOTAL if warning["name"] in _CONTROLS else ""
+            message = Text(self._clean(warning_text(warning, self._texts)), style=style)
+            print_wrapped(self._console, message, lead=Text("! ", style=_WARNING))
 
     def _say(self, key: str, **values: Any) -> str:
         return self._clean(self._texts(f"terminal.{key}", **values))
@@ -133,7 +140,8 @@ class _Report:
 
     def _title(self) -> Text:
         summary = self._summary
-        title = Text(f"{self._say('title', model=self._served('model', summary.model))} ", style=_TOTAL)
+        model = with_control(self._served("model", summary.model), summary.control, self._texts)
+        title = Text(f"{self._say('title', model=model)} ", style=_TOTAL)
         cell = summary.cell(summary.headline)
         if not self._judged:
             return title.append(self._say("not_judged"), style=_HEADLINE)
@@ -257,6 +265,8 @@ class _Report:
                 known = any(cell.ci95 is not None for cell in self._all_cells())
                 yield "intervals", self._say("intervals" if known else "no_intervals")
         yield "samples", self._samples()
+        if audio := [self._clean(self._texts(key, **values)) for key, values in audio_told(summary)]:
+            yield "audio", self._texts("table.list_separator").join(audio)
         if everything.orders:
             yield "replies", self._replies(everything.orders)
         if everything.failed and (not everything.scored or everything.lower_bound is not None):

@@ -1,8 +1,52 @@
-"""What every format tells of a run in the same way: the rule, and the names that servers returned."""
+"""What every format tells of a run in the same way: the control, the audio, the rule, and returned names."""
 
 from __future__ import annotations
 
-from otoscope.scoring import Summary
+from collections.abc import Iterator
+
+from otoscope.config.audio_policy import AS_IS
+from otoscope.scoring import CONTROL_WARNINGS, Summary
+from otoscope.texts import Catalogue
+
+
+def control_mark(summary: Summary, say: Catalogue) -> str | None:
+    """Return the sentence that says what was sent in place of the clips; ``None`` for an evaluation."""
+    if summary.control is None:
+        return None
+    return say(f"warning.{CONTROL_WARNINGS[summary.control]}")
+
+
+def with_control(name: str, control: str | None, say: Catalogue) -> str:
+    """Return a run's name, with the control that it is, if it is one."""
+    return name if control is None else say("control.name", name=name, control=say(f"control.{control}"))
+
+
+def audio_told(summary: Summary) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the catalogue's keys and values for what was done to the clips; nothing where nothing was."""
+    audio = summary.audio
+    if audio["policy"] in (None, AS_IS) and not audio["changed"] and not audio["skipped"]:
+        return
+    if audio["clips"]:
+        yield "audio.changed", {"changed": f"{audio['changed']:,}", "clips": f"{audio['clips']:,}"}
+    if audio["shortened"]:
+        yield (
+            "audio.shortened",
+            {
+                "count": f"{audio['shortened']:,}",
+                "cut": f"{audio['seconds_cut']:,.1f}",
+                "seconds": f"{audio['seconds']:,.1f}",
+            },
+        )
+    for name in ("resampled", "mixed_down", "encoded", "skipped"):
+        if audio[name]:
+            yield f"audio.{name}", {"count": f"{audio[name]:,}"}
+
+
+def converters_told(summary: Summary) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the catalogue's keys and values for the libraries that converted clips, the commonest first."""
+    counts = summary.audio["converters"]
+    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+        yield "audio.converter", {"what": name, "count": f"{counts[name]:,}"}
 
 
 def names_returned(summary: Summary, role: str) -> list[tuple[str, int]]:

@@ -10,6 +10,7 @@
     answers      the model's answers: how they ended, length, signs that something is wrong
     ├── wording, identical, audio_tokens    the signs
     ├── families                            which line a model's name belongs to
+    sent         what was sent of the clips: changed, shortened or skipped by the audio policy
     calls        what an endpoint's replies add up to
     warnings     what a reader should know before believing a number
     summary      all of it: summarise()
@@ -19,9 +20,11 @@ from otoscope.scoring.cells import FULL_COVERAGE, Cell
 from otoscope.scoring.lines import result_line
 from otoscope.scoring.rules import Rule, Scoring
 from otoscope.scoring.samples import SampleResult, result_of, sample_result
+from otoscope.scoring.sent import CONTROL_WARNINGS, control_of
 from otoscope.scoring.summary import FORMAT, Summary, Summing, summarise
 
 __all__ = [
+    "CONTROL_WARNINGS",
     "FORMAT",
     "FULL_COVERAGE",
     "Cell",
@@ -30,6 +33,7 @@ __all__ = [
     "Scoring",
     "Summary",
     "Summing",
+    "control_of",
     "result_line",
     "result_of",
     "sample_result",

@@ -9,6 +9,7 @@ from otoscope.records import Answer, Json, Outcome
 from otoscope.scoring.audio_tokens import Prompt
 from otoscope.scoring.identical import IdenticalAnswers
 from otoscope.scoring.samples import mean
+from otoscope.scoring.sent import seconds_sent
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 from otoscope.stats import PairedStratum, correlation_within
 
@@ -50,10 +51,10 @@ class Answers:
         self.identical.add(clip, answer.text)
         other = in_another_language(sample.question, answer.text)
         self.counts["other_language"] += other
-        seconds = (outcome.clip or {}).get("seconds")
+        seconds = seconds_sent(outcome)
         tokens = (last.usage or {}).get("prompt_tokens") if last is not None else None
-        if isinstance(seconds, (int, float)) and isinstance(tokens, int) and tokens > 0:
-            self.prompts.append(Prompt(float(seconds), len(sample.question), tokens, score))
+        if seconds is not None and isinstance(tokens, int) and tokens > 0:
+            self.prompts.append(Prompt(seconds, len(sample.question), tokens, score))
         if score is not None:
             (self.scores_of_other_language if other else self.scores_of_same_language).append(score)
             lengths = self._lengths.setdefault(sample.task, _Lengths())

@@ -283,7 +283,8 @@ def _cell(group: _Group) -> Cell:
         standard_error=score.standard_error,
         reference_score=reference_score,
         reference_ci95=reference.ci95,
-        relative_score=100 * gpt_score / reference_score if reference_score > 0 else None,
+        # A share of what is 0 but for the last bits of a binary fraction could be infinite.
+        relative_score=100 * gpt_score / reference_score if round(reference_score, 9) > 0 else None,
         win_rate=_value(group, _wins),
         win_rate_ci95=win.ci95,
         tie_rate=_value(group, _ties),

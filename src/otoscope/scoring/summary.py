@@ -20,6 +20,7 @@ from otoscope.scoring.behaviour import Behaviour
 from otoscope.scoring.calls import Calls, plain
 from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells
 from otoscope.scoring.rules import Rule, Scoring
+from otoscope.scoring.sent import SentClips, control_of
 from otoscope.scoring.warnings import Evidence, find_warnings
 from otoscope.stats import INTERVAL_LABEL
 
@@ -37,6 +38,10 @@ class Summary:
     model: str
     judge: str | None
     label: str | None
+    control: str | None
+    """What was sent in place of the clips: then the run is no evaluation of the model."""
+    audio: Mapping[str, Any]
+    """The audio policy, and what it did: counts of clips, and seconds."""
     tags: Mapping[str, str]
     protocol: str | None
     do_swap: bool
@@ -108,6 +113,8 @@ class Summary:
             "model",
             "judge",
             "label",
+            "control",
+            "audio",
             "tags",
             "created_at",
             "scoring",
@@ -135,6 +142,7 @@ class _Tally:
     model: Calls = field(default_factory=Calls)
     judge: Calls = field(default_factory=Calls)
     answers: Answers = field(default_factory=Answers)
+    sent: SentClips = field(default_factory=SentClips)
     behaviour: Behaviour = field(default_factory=Behaviour)
     negative: int = 0
 
@@ -165,6 +173,7 @@ class _Tally:
         for verdict in outcome.verdicts.values():
             self.judge.add(verdict.replies)
         self.answers.add(outcome, result.gpt_score, clip)
+        self.sent.add(outcome)
         self.behaviour.add(outcome, self.rule, ruled.by_order, clip)
 
 
@@ -215,6 +224,7 @@ class Summing:
         everything = cells.all_samples
         requested = manifest.get("fingerprint") or {}
         judge = requested.get("judge") or {}
+        audio = tally.sent.summary((requested.get("prompt") or {}).get("audio_policy"))
         position = tally.behaviour.position()
         common = tally.behaviour.most_common_pair()
         evidence = Evidence(
@@ -223,6 +233,7 @@ class Summing:
             cells=cells,
             answers=tally.answers,
             behaviour=tally.behaviour,
+            audio=audio,
             position=position,
             model_names=_returned(tally.model),
             judge_names=_returned(tally.judge),
@@ -234,6 +245,8 @@ class Summing:
             model=(requested.get("model") or {}).get("name", "?"),
             judge=judge.get("name"),
             label=manifest.get("label"),
+            control=control_of(manifest),
+            audio=audio,
             tags=manifest.get("tags") or {},
             created_at=manifest.get("created_at"),
             protocol=judge.get("protocol"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otoscope.benchmark import TASKS
+from otoscope.config.audio_policy import AS_IS
 from otoscope.records import Json
 from otoscope.scoring.answers import Answers
 from otoscope.scoring.audio_tokens import audio_growth
@@ -14,6 +15,7 @@ from otoscope.scoring.behaviour import Behaviour
 from otoscope.scoring.cells import FULL_COVERAGE, Cells
 from otoscope.scoring.families import family
 from otoscope.scoring.samples import mean
+from otoscope.scoring.sent import CONTROL_WARNINGS, NO_AUDIO, SILENCE, control_of
 from otoscope.texts import catalogue
 
 BLANK_SHARE = 0.01
@@ -38,6 +40,8 @@ class Evidence:
     cells: Cells
     answers: Answers
     behaviour: Behaviour
+    audio: Json
+    """What was sent of the clips: :meth:`otoscope.scoring.sent.SentClips.summary`."""
     position: Json
     model_names: tuple[str, ...]
     """As the server returned them."""
@@ -63,6 +67,11 @@ class Evidence:
         return self.requested.get("judge") or {}
 
     @property
+    def control(self) -> str | None:
+        """What was sent in place of the clips."""
+        return control_of(self.manifest)
+
+    @property
     def imported(self) -> Mapping[str, Any]:
         """What an import has noted of its files; empty for a run that was made here."""
         imported = self.manifest.get("imported")
@@ -80,6 +89,26 @@ def find_warnings(evidence: Evidence) -> list[Json]:
         {"name": name, "values": values, "message": say(f"warning.{name}", **values)}
         for name, values in found
     ]
+
+
+# --- what was sent ----------------------------------------------------------------------------------------
+
+
+def _control(evidence: Evidence) -> _Warned:
+    if evidence.control is not None:
+        yield CONTROL_WARNINGS[evidence.control], {}
+
+
+def _audio_policy(evidence: Evidence) -> _Warned:
+    if (policy := evidence.audio["policy"]) not in (None, AS_IS):
+        yield "audio_policy", {"policy": policy}
+
+
+def _shortened(evidence: Evidence) -> _Warned:
+    audio = evidence.audio
+    if n := audio["shortened"]:
+        seconds = f"{audio['seconds_cut']:,.1f}"
+        yield "clips_shortened", {"n": n, "of": audio["clips"], "seconds": seconds}
 
 
 # --- what was compared with what --------------------------------------------------------------------------
@@ -232,11 +261,14 @@ def _answers(evidence: Evidence) -> _Warned:
         yield "empty_answer", {"count": blank, "answered": answered}
     if cut := counts["cut_at_token_limit"]:
         yield "cut_at_token_limit", {"count": cut, "answered": answered}
-    if (deaf := counts["says_it_cannot_hear"]) > CANNOT_HEAR_SHARE * answered:
+    deaf = counts["says_it_cannot_hear"] if evidence.control is None else 0
+    if deaf > CANNOT_HEAR_SHARE * answered:
         yield "cannot_hear", {"count": deaf, "answered": answered, "share": _percent(deaf / answered)}
 
 
 def _identical(evidence: Evidence) -> _Warned:
+    if evidence.control is not None:  # where the clip tells nothing, the question alone makes the answer
+        return
     found = evidence.answers.identical
     common = found.most_common
     if common and found.clips >= LEAST_REPLIES and found.identical > IDENTICAL_SHARE * found.clips:
@@ -270,6 +302,8 @@ def _language(evidence: Evidence) -> _Warned:
 
 
 def _audio_tokens(evidence: Evidence) -> _Warned:
+    if evidence.control in (SILENCE, NO_AUDIO):  # servers may leave out what is silent
+        return
     growth = audio_growth(evidence.answers.prompts)
     if growth is None:
         return
@@ -300,8 +334,10 @@ def _score_or_not(score: float | None) -> str:
 
 
 _RULES: tuple[Callable[[Evidence], _Warned], ...] = (
+    _control,
     _models,
     _prompt,
+    _audio_policy,
     _withheld,
     _imported,
     _coverage,
@@ -313,6 +349,7 @@ _RULES: tuple[Callable[[Evidence], _Warned], ...] = (
     _answers,
     _identical,
     _language,
+    _shortened,
     _audio_tokens,
     _lines,
 )

@@ -34,6 +34,8 @@ class StoredAnswer:
     clip_bytes: int
     clip_mtime_ns: int
     blank: bool
+    clip_from: str | None = None
+    """Where a control took another sample's clip: ``task/dataset/path``, which the other facts are about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -594,6 +594,7 @@ class RunStore:
                 clip_bytes=clip.get("bytes", -1),
                 clip_mtime_ns=clip.get("mtime_ns", -1),
                 blank=not text_of(line, "raw_text").strip(),
+                clip_from=clip.get("from"),
             )
             lines.answers += (answer,)
         self._lines[key] = lines

@@ -65,7 +65,8 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
     axes.set_ylim(_PLACES[-1] + 0.75, -0.45)
     places = range(SCORE_MIN, SCORE_MAX + 1, 2)
     set_ticks(axes, "x", places, [str(place) for place in places], grid=True)
-    judge = published_judge(summary.to_json())
+    # What was published are evaluations: none is by a control's like.
+    judge = published_judge(summary.to_json()) if summary.control is None else None
     published = published_scores()
     for row, name in zip(_PLACES, ROWS, strict=True):
         _row(axes, row, name, cells.get(name), say)
@@ -78,7 +79,7 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
     return Drawing(
         "categories",
         figure,
-        say("chart.categories.title", model=run_name(summary)),
+        say("chart.categories.title", model=run_name(summary, say)),
         say("chart.categories.desc", scores=told, interval=say("chart.interval")),
     )
 

@@ -35,9 +35,12 @@ from otoscope.reports.charts.style import (
     whisker,
     write,
 )
+from otoscope.reports.told import with_control
 from otoscope.texts import Catalogue
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _ROW, _LEAD = 1.25, 1.30, 0.12, 0.46, 0.17, 0.10
+_BESIDE_CONTROL = 16
+"""Characters of a name that are shown where the control stands behind it."""
 _LEAST = 0.25
 """How far the axis reaches to both sides at least, in points of score."""
 
@@ -73,9 +76,9 @@ def draw(comparison: Comparison, say: Catalogue) -> Drawing:
         for number, line in enumerate(series):
             at = place + (number - (len(series) - 1) / 2) * _ROW / row
             _mark(axes, at, number, f"{line.letter}-{cell}", line.cells.get(cell), bold, say)
-    baseline = _named_run(comparison, comparison.baseline)
+    baseline = _named_run(comparison, comparison.baseline, say)
     others = [run.letter for run in comparison.runs if run.letter != comparison.baseline]
-    other = _named_run(comparison, others[0]) if len(others) == 1 else say("chart.difference.the_other")
+    other = _named_run(comparison, others[0], say) if len(others) == 1 else say("chart.difference.the_other")
     _directions(figure, baseline, other, say)
     key(figure, entries)
     told = "; ".join(f"{line.label}: {_told(line, say)}" for line in series)
@@ -92,20 +95,21 @@ def draw(comparison: Comparison, say: Catalogue) -> Drawing:
     )
 
 
-def _named_run(comparison: Comparison, letter: str) -> str:
+def _named_run(comparison: Comparison, letter: str, say: Catalogue) -> str:
     """Return a run's letter with what it is compared as: a model, or a judge."""
     run = comparison.run(letter)
     name = (run.label or run.model) if comparison.kind == "models" else run.judge
-    return f"{letter} ({foreign(name)})"
+    shown = foreign(name) if run.control is None else foreign(name, _BESIDE_CONTROL)
+    return f"{letter} ({with_control(shown, run.control, say)})"
 
 
 def _series(comparison: Comparison, say: Catalogue) -> list[_Series]:
     found = []
     for model in comparison.models:
-        label = _named_run(comparison, model.run)
+        label = _named_run(comparison, model.run, say)
         found.append(_Series(model.run, label, {name: cell.gpt_score for name, cell in model.cells.items()}))
     for judge in comparison.judges:
-        label = _named_run(comparison, judge.run)
+        label = _named_run(comparison, judge.run, say)
         answers = {name: cell.gpt_score for name, cell in judge.cells.items()}
         references = {name: cell.reference_score for name, cell in judge.cells.items()}
         for whose, cells in (("answer", answers), ("reference", references)):

@@ -69,7 +69,7 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
     return Drawing(
         "distribution",
         figure,
-        say("chart.distribution.title", model=run_name(summary)),
+        say("chart.distribution.title", model=run_name(summary, say)),
         say("chart.distribution.desc", count=f"{len(measured.scores):,}", told=told),
     )
 

@@ -50,7 +50,7 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
     return Drawing(
         "failures",
         figure,
-        say("chart.failures.title", model=run_name(summary)),
+        say("chart.failures.title", model=run_name(summary, say)),
         say("chart.failures.desc", of=of, told=told),
     )
 

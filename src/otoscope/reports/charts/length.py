@@ -73,7 +73,7 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
     return Drawing(
         "length",
         figure,
-        say("chart.length.title", model=run_name(summary)),
+        say("chart.length.title", model=run_name(summary, say)),
         say("chart.length.desc", count=f"{len(measured.lengths):,}", groups=str(len(means)), related=related),
     )
 

@@ -10,7 +10,9 @@ from otoscope.benchmark import VIEWS
 from otoscope.records import Answer, Order, Outcome, Reply
 from otoscope.reports.charts.style import foreign
 from otoscope.reports.reported import Reported
+from otoscope.reports.told import with_control
 from otoscope.scoring import Summary
+from otoscope.texts import Catalogue
 
 
 @dataclass(slots=True)
@@ -68,9 +70,9 @@ def measure(run: Reported) -> Measured:
     return found
 
 
-def run_name(summary: Summary) -> str:
-    """Return what a run is called in a title: its label, else its model."""
-    return foreign(summary.label or summary.model, 60)
+def run_name(summary: Summary, say: Catalogue) -> str:
+    """Return what a run is called in a title: its label, else its model, and the control that it is."""
+    return with_control(foreign(summary.label or summary.model, 60), summary.control, say)
 
 
 def _add(found: Measured, outcome: Outcome, run: Reported) -> None:

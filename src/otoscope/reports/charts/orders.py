@@ -67,7 +67,7 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
     return Drawing(
         "orders",
         figure,
-        say("chart.orders.title", model=run_name(summary)),
+        say("chart.orders.title", model=run_name(summary, say)),
         say("chart.orders.desc", count=f"{total:,}", **sides),
     )
 

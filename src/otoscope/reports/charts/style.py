@@ -132,6 +132,19 @@ def add_axes(
     return axes
 
 
+def stamp(drawing: Drawing, text: str) -> Drawing:
+    """Write a line above everything else in a chart, for what must be known wherever it is shown."""
+    figure = drawing.figure
+    height = figure.get_figheight()
+    figure.set_figheight(height + _STAMP)
+    for axes in figure.axes:  # all else is placed in inches from the lower left corner
+        left, bottom, width, high = axes.get_position().bounds
+        share = height / (height + _STAMP)
+        axes.set_position((left, bottom * share, width, high * share))
+    write(figure, _LEFT, height + 0.06, text, bold=True)
+    return drawing
+
+
 def set_ticks(axes: Axes, way: str, places: Sequence[float], labels: Sequence[str], *, grid: bool) -> None:
     """Put ticks on the ``x`` or ``y`` axis: small texts, and faint lines through the chart with ``grid``."""
     axis = axes.xaxis if way == "x" else axes.yaxis
@@ -226,6 +239,8 @@ def strokes(axes: Axes, xs: Sequence[float], low: float, high: float, alpha: flo
 Entry = tuple[Sequence[Artist], str]
 """Marks around (0, 0), in points, and what they mean."""
 _LEFT, _MARK, _BETWEEN, KEY_LINE = 0.05, 0.17, 0.16, 0.16
+_STAMP = 0.22
+"""Inches that a line above a chart takes."""
 
 
 def key_lines(entries: Sequence[Entry]) -> int:

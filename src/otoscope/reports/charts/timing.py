@@ -62,7 +62,7 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
     return Drawing(
         "timing",
         figure,
-        say("chart.timing.title", model=run_name(summary)),
+        say("chart.timing.title", model=run_name(summary, say)),
         say("chart.timing.desc", told="; ".join(told)),
     )
 

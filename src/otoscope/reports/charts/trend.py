@@ -29,11 +29,13 @@ from otoscope.reports.charts.style import (
     named,
     new_figure,
     set_ticks,
+    stamp,
     text_width,
     whisker,
     write,
 )
 from otoscope.reports.reported import Reported
+from otoscope.reports.told import with_control
 from otoscope.scoring import FULL_COVERAGE, Cell, Summary
 from otoscope.texts import Catalogue
 
@@ -98,12 +100,15 @@ def draw(runs: Sequence[Reported], tag: str, say: Catalogue) -> Drawing | None:
     write(figure, _LEFT + _LARGE / 2, 0.03, foreign(tag), ha="center", size=SMALL, alpha=QUIET)
     key(figure, _key(list(lines.values()), say))
     told = "; ".join(_told(point, tag, say) for point in sorted(points, key=lambda point: point.x))
-    return Drawing(
+    drawing = Drawing(
         "trend",
         figure,
         say("chart.trend.title", tag=foreign(tag)),
         say("chart.trend.desc", told=told, interval=say("chart.interval")),
     )
+    controls = {point.summary.control for point in points}
+    control = next(iter(controls)) if len(controls) == 1 else None
+    return drawing if control is None else stamp(drawing, say(f"control.{control}"))
 
 
 _PANELS = ("average", *AVERAGE_PARTS)
@@ -121,7 +126,7 @@ def _likeness(summary: Summary) -> str:
     """Return what must be equal for scores to be points of one line."""
     judge = summary.requested.get("judge") or {}
     names = sorted((summary.observed.get("judge") or {}).get("names") or ())
-    alike = [judge, names, summary.do_swap, summary.scoring, summary.view]
+    alike = [summary.control, judge, names, summary.do_swap, summary.scoring, summary.view]
     return json.dumps(alike, sort_keys=True, default=str)
 
 
@@ -210,10 +215,10 @@ def _key(lines: Sequence[Sequence[_Point]], say: Catalogue) -> list[Entry]:
     entries: list[Entry] = []
     for place, line in enumerate(lines if len(lines) > 1 else ()):
         color, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
-        judge = foreign(line[0].summary.judge or "?")
-        entries.append(
-            ((Line2D([0], [0], marker=marker, color=color),), say("chart.trend.judge", judge=judge))
-        )
+        first = line[0].summary
+        name = say("chart.trend.judge", judge=foreign(first.judge or "?"))
+        mark = Line2D([0], [0], marker=marker, color=color)
+        entries.append(((mark,), with_control(name, first.control, say)))
     if any(_incomplete(point.summary) for line in lines for point in line):
         hollow = Line2D([0], [0], marker="o", color=SERIES[0], fillstyle="none")
         entries.append(((hollow,), say("chart.trend.incomplete")))

@@ -20,7 +20,7 @@ def compared(runs: Sequence[Reported]) -> Comparison | ConfigError:
         )
     judged = [JudgedRun(run.name, run.manifest, run.orders, _in_view(run)) for run in runs]
     try:
-        return compare(judged)
+        return compare(judged, baseline=0)
     except ConfigError as error:
         return error
 

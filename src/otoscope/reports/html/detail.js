@@ -58,6 +58,7 @@ function detailOf(sample, book, clips) {
   return [
     passage("html.question", quoted(sample.question, { class: "asked" })),
     player(sample, clips),
+    ...(several ? [] : [sentLine(sample.runs[0])].filter(Boolean)),
     ...(several ? [passage("html.reference_answer", quoted(sample.reference))] : []),
     several
       ? element("div", { class: "runs" }, ...facts.runs.map((run, index) => runPart(sample.runs[index], run)))
@@ -88,7 +89,9 @@ function runPart(found, run) {
       element("span", { class: "letter", text: run.letter }),
       " ",
       element("bdi", { text: run.name }),
+      run.control ? element("span", { class: "mark control", said: `control.${run.control}` }) : null,
     ),
+    sentLine(found),
     found ? null : element("p", { class: "note", said: "html.not_in_run" }),
     ...(found?.answer ? answerBlocks(found) : []),
     ...rest(found),
@@ -271,8 +274,38 @@ function player(sample, clips) {
 
 function clipFacts(sample) {
   const line = element("span", {}, element("bdi", { text: sample.path }));
-  const { seconds, rate, channels, format, bytes, changed } = sample.clip ?? {};
-  const add = (node) => line.append(" · ", node);
+  addFacts(sample.clip ?? {}, (node) => line.append(" · ", node));
+  return line;
+}
+
+/** What was sent in place of the clip as it lies; nothing where that was sent. */
+function sentLine(found) {
+  const sent = found?.sent;
+  if (!sent) {
+    return null;
+  }
+  const line = element("p", { class: "told sent" }, element("span", { said: "html.clip_sent" }));
+  let between = " ";
+  const add = (node) => {
+    line.append(between, node);
+    between = " · ";
+  };
+  if (sent.control === "no-audio") {
+    add(element("span", { said: "html.sent_no_audio" }));
+  } else if (sent.control === "silence") {
+    add(element("span", { said: "html.sent_silence" }));
+  } else if (sent.from !== undefined) {
+    add(element("span", { said: ["html.sent_other", { path: sent.from }] }));
+  }
+  if (sent.cut !== undefined) {
+    const values = { cut: sent.cut.toFixed(1), seconds: sent.whole.toFixed(1) };
+    add(element("span", { said: ["html.sent_cut", values] }));
+  }
+  addFacts(sent, add);
+  return line;
+}
+
+function addFacts({ seconds, rate, channels, format, bytes, changed }, add) {
   if (seconds !== undefined) {
     add(`${seconds.toFixed(1)} s`);
   }
@@ -290,5 +323,4 @@ function clipFacts(sample) {
   if (changed) {
     add(element("span", { said: ["html.clip_changed", { how: changed.join(", ") }] }));
   }
-  return line;
 }

@@ -118,7 +118,7 @@ class Explorer {
     run?.append(
       option("", "html.any_run"),
       ...facts.runs.map((one, index) =>
-        element("option", { value: index, text: `${one.letter}: ${one.name}` }),
+        element("option", { value: index, ...runNamed(one) }),
       ),
     );
     result.append(

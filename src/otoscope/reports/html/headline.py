@@ -10,12 +10,12 @@ from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS
 from otoscope.reports.html import numbers
 from otoscope.reports.html.words import Said, known, said
 from otoscope.reports.reported import Reported
-from otoscope.reports.told import names_returned, scoring_words
-from otoscope.scoring import Summary
+from otoscope.reports.told import audio_told, converters_told, names_returned, scoring_words
+from otoscope.scoring import CONTROL_WARNINGS, Summary
 
-_FIRST = ("embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt")
+_FIRST = ("embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt", "audio_policy")
 """Warnings that change what every number below them means."""
-_SAID_ABOVE = ("pending", "not_judged")
+_SAID_ABOVE = ("pending", "not_judged", *CONTROL_WARNINGS.values())
 """Warnings that the page has beside its title."""
 
 
@@ -71,6 +71,24 @@ def _warning(warning: Mapping[str, Any]) -> Said | str:
     return said(text.key, **(warning.get("values") or {})) if isinstance(text, Said) else text
 
 
+def control_mark(summary: Summary) -> Said | None:
+    """Return what was sent in place of the clips; ``None`` for an evaluation."""
+    return None if summary.control is None else said(f"warning.{CONTROL_WARNINGS[summary.control]}")
+
+
+def audio_policy(summary: Summary) -> list[Said | str]:
+    """Return what is said of an audio policy that is not the benchmark's; nothing of any other."""
+    return [_warning(warning) for warning in summary.warnings if warning["name"] == "audio_policy"]
+
+
+def named(run: Reported) -> Said | str:
+    """Return what a run is called, with the control that it is."""
+    control = run.summary.control
+    if control is None:
+        return run.name
+    return said("control.name", name=run.name, control=said(f"control.{control}"))
+
+
 def facts(run: Reported) -> list[Fact]:
     """Return what was measured, by whom it was judged, and when."""
     summary = run.summary
@@ -82,6 +100,8 @@ def facts(run: Reported) -> list[Fact]:
     else:
         found.append(Fact(said("html.judge"), [said("html.no_judge")]))
     found.append(Fact(said("html.samples"), [_samples(summary), *_failures(summary)]))
+    if audio := [said(key, **values) for key, values in audio_told(summary)]:
+        found.append(Fact(said("html.audio"), [summary.audio["policy"] or "", *audio]))
     everything = summary.all_samples
     if summary.judge is not None:
         coverage = numbers.coverage(everything.scored, everything.n)
@@ -90,6 +110,11 @@ def facts(run: Reported) -> list[Fact]:
     if summary.tags:
         found.append(Fact(said("html.tags"), [f"{name} = {value}" for name, value in summary.tags.items()]))
     return found
+
+
+def converters(summary: Summary) -> list[Said | str]:
+    """Return the libraries that converted clips, as they were named, with counts."""
+    return [said(key, **values) for key, values in converters_told(summary)]
 
 
 def served(summary: Summary, role: str, name: str) -> list[Said | str]:

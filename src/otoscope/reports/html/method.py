@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otoscope.reports.html import numbers
-from otoscope.reports.html.headline import Fact, served
+from otoscope.reports.html.headline import Fact, converters, served
 from otoscope.reports.html.words import Said, known, said
 from otoscope.reports.reported import Reported
 
@@ -20,7 +20,7 @@ def method(run: Reported) -> list[tuple[Said, list[Fact]]]:
     requested: Mapping[str, Any] = run.summary.requested
     groups = [
         (said("html.model"), list(_endpoint(run, "model"))),
-        (said("html.prompt"), list(_named(requested.get("prompt") or {}, _PROMPT))),
+        (said("html.prompt"), list(_prompt(run))),
         (
             said("html.judge"),
             [*_endpoint(run, "judge"), *_named(requested.get("judge") or {}, _JUDGE)],
@@ -47,6 +47,14 @@ def _endpoint(run: Reported, role: str) -> Iterator[Fact]:
         yield Fact(said("html.sent"), [_sent(variant, len(variants)) for variant in variants])
     if weights := requested.get("weights"):
         yield Fact(said("html.weights"), [f"{name}: {digest}" for name, digest in weights.items()])
+
+
+def _prompt(run: Reported) -> Iterator[Fact]:
+    if (control := run.summary.control) is not None:
+        yield Fact(said("html.fact.control"), [said(f"control.{control}")])
+    yield from _named(run.summary.requested.get("prompt") or {}, _PROMPT)
+    if by := converters(run.summary):
+        yield Fact(said("html.fact.converter"), by)
 
 
 def _sent(variant: Mapping[str, Any], variants: int) -> Said | str:

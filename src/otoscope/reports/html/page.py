@@ -66,7 +66,7 @@ def render_html(
         .get_template(f"{template}.html.j2")
         .render(
             language=language,
-            title=_title(runs),
+            title=_title(runs, Words(language)),
             runs=runs,
             comparison=comparison,
             refused=str(comparison) if isinstance(comparison, ConfigError) else None,
@@ -79,7 +79,7 @@ def render_html(
             facts={
                 "language": language,
                 "runs": [
-                    {"letter": letter, "name": run.name}
+                    {"letter": letter, "name": run.name, "control": run.summary.control}
                     for letter, run in zip("AB", with_samples, strict=False)
                 ],
                 "texts": texts(),
@@ -101,8 +101,9 @@ def _script() -> str:
     return f'"use strict";\n(() => {{\n{files}}})();\n'
 
 
-def _title(runs: Sequence[Reported]) -> str:
-    return " · ".join(run.name for run in runs[:3]) + (" …" if len(runs) > 3 else "")
+def _title(runs: Sequence[Reported], words: Words) -> str:
+    names = [words.plain(headline.named(run)) for run in runs[:3]]
+    return " · ".join(names) + (" …" if len(runs) > 3 else "")
 
 
 def _environment(words: Words) -> Environment:

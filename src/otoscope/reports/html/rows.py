@@ -13,6 +13,7 @@ from otoscope.reports.html.clips import Clips
 from otoscope.reports.reported import Reported
 from otoscope.scoring.rules import Ruled, Scores
 from otoscope.scoring.samples import result_of
+from otoscope.scoring.sent import NO_AUDIO, SHUFFLED, SILENCE, seconds_cut
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 
 
@@ -64,7 +65,8 @@ class _Book:
         row = self.samples.get(sample.key)
         if row is None:
             row = self.samples[sample.key] = self._sample(sample, clips)
-        row.setdefault("clip", _clip(outcome))
+        if (clip := _clip(outcome, run.summary.control)) is not None:
+            row.setdefault("clip", clip)
         row["runs"].extend([None] * (index - len(row["runs"])))
         row["runs"].append(_result(run, outcome, usual))
 
@@ -98,6 +100,7 @@ def _result(run: Reported, outcome: Outcome, usual: Mapping[str, Json]) -> Json:
             "stage": result.stage,
             "failure": _failure(result.failure),
             "answer": _answer(answer) if isinstance(answer, Answer) else None,
+            "sent": _sent(outcome, run.summary.control) if isinstance(answer, Answer) else None,
             "replies": _replies(answer.replies, usual["model"]) if answer is not None else None,
             "superseded": _replies(outcome.superseded, usual["model"]) or None,
             "verdicts": {
@@ -203,12 +206,36 @@ def _flags(outcome: Outcome) -> Iterator[str]:
         yield "other_language"
 
 
-def _clip(outcome: Outcome) -> Json | None:
-    facts: Mapping[str, Any] | None = outcome.clip
-    if not facts:
+_OF_CLIP = ("seconds", "rate", "channels", "format", "bytes")
+
+
+def _clip(outcome: Outcome, control: str | None) -> Json | None:
+    """Return the facts of the sample's own clip, as it lies in the data set."""
+    facts = outcome.clip
+    if not facts or control == SHUFFLED:
         return None
-    kept = {name: facts.get(name) for name in ("seconds", "rate", "channels", "format", "bytes")}
-    return _without_nothing({**kept, "changed": list(facts.get("changed") or ()) or None})
+    known = {name: facts.get(name) for name in _OF_CLIP}
+    if facts.get("changed") and not facts.get("sent"):
+        del known["format"]  # of what was sent, in lines that say no more of it
+    return _without_nothing(known)
+
+
+def _sent(outcome: Outcome, control: str | None) -> Json | None:
+    """Return what the model was sent, where that is not the sample's clip as it lies."""
+    facts: Mapping[str, Any] = outcome.clip or {}
+    sent = facts.get("sent") or {}
+    if control is None and not sent and not facts.get("changed"):
+        return None
+    told: Json = {"control": control, "from": facts.get("from")}
+    if control != NO_AUDIO:
+        told |= {name: sent.get(name) for name in _OF_CLIP} if sent else {"format": facts.get("format")}
+        if control == SHUFFLED and not sent:
+            told |= {name: facts.get(name) for name in _OF_CLIP}
+        if cut := seconds_cut(outcome):
+            told |= {"cut": round(cut, 3), "whole": facts.get("seconds")}
+        if control != SILENCE:
+            told["changed"] = list(facts.get("changed") or ()) or None
+    return _without_nothing(told)
 
 
 def _without_nothing(stored: Json) -> Json:

@@ -44,6 +44,7 @@ const SIGNS = {
   cannot_hear: (part) => Boolean(part.flags?.includes("cannot_hear")),
   other_language: (part) => Boolean(part.flags?.includes("other_language")),
   filtered: (part) => part.answer?.raw !== undefined,
+  shortened: (part) => part.sent?.cut !== undefined,
   asked_again: (part) =>
     part.replies?.length > 1 ||
     Object.values(part.verdicts ?? {}).some((verdict) => verdict.replies.length > 1),

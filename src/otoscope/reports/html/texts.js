@@ -20,6 +20,14 @@ function saidIn(key, values) {
   return { key, values };
 }
 
+/** What says a run's letter and name, with the control that it is, as an element's option. */
+function runNamed(run) {
+  const name = `${run.letter}: ${run.name}`;
+  return run.control
+    ? { said: ["control.name", { name, control: saidIn(`control.${run.control}`, {}) }] }
+    : { text: name };
+}
+
 /** Write all texts under `root` in the present language. */
 function speak(root) {
   for (const node of root.querySelectorAll("[data-text]")) {

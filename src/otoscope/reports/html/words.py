@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from otoscope.texts import LANGUAGES, Catalogue, catalogue
 
-_PREFIXES = ("html.", "cell.", "failure.", "scoring.", "warning.")
+_PREFIXES = ("html.", "cell.", "control.", "audio.", "failure.", "scoring.", "warning.")
 """Of the keys that stand in the page."""
 
 
