@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-embedded test-browser check format clean
+.PHONY: demo test test-embedded test-browser check format bench bench-full bench-peers clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,19 @@ check: $(VENV)/.browser  ## lint, format and types
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+$(VENV)/.bench: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	touch $@
+
+bench: $(VENV)/.bench  ## measure the tool itself on a tenth of the data: under 5 minutes
+	$(BIN)/python -m benchmarks.run
+
+bench-full: $(VENV)/.bench  ## measure the tool itself on all of the data: about 40 minutes
+	$(BIN)/python -m benchmarks.run --full
+
+bench-peers: $(VENV)/.bench  ## the same for other evaluators, installed into build/peers
+	$(BIN)/python -m benchmarks.peers
 
 clean:
 	rm -rf $(VENV) build dist outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis
