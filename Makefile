@@ -22,7 +22,7 @@ demo: $(VENV)/.demo  ## evaluate the baseline on bundled clips with the embedded
 	$(BIN)/otoscope demo
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-embedded: $(VENV)/.dev $(VENV)/.demo  ## run the tests of the models inside of the process
 	$(BIN)/otoscope models fetch
