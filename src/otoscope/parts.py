@@ -9,7 +9,7 @@ from types import TracebackType
 
 from otoscope import embedded
 from otoscope.backends import Backend
-from otoscope.chat_api import ChatEndpoint
+from otoscope.chat_api import ChatEndpoint, RateLimit
 from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
@@ -29,6 +29,8 @@ class Parts:
         # One language model for all that is inside of this process.
         self._language_model = embedded.language_model(folders)
         self._endpoints: list[ChatEndpoint] = []
+        self._rates: dict[tuple[str, str, str], RateLimit] = {}
+        """One for each service, however differently it is asked."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Parts:  # noqa: PYI034 (Self needs Python 3.11)
@@ -72,7 +74,8 @@ class Parts:
             endpoint.stop_asking()
 
     async def _endpoint(self, settings: EndpointSettings, *, served_before: bool) -> ChatEndpoint:
-        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before)
+        rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
+        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before, rate=rate)
         await self._stack.enter_async_context(endpoint)
         self._endpoints.append(endpoint)
         return endpoint

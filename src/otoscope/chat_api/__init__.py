@@ -7,6 +7,7 @@ would fare better).
 ::
 
     endpoint     ask(): the loop of attempts, pauses, deadlines
+    ├── rate         the user's own limits: requests and tokens a minute
     ├── wire_form    which parameters this server takes, learnt from its refusals
     ├── body         what is sent: JSON around a clip that is read from disk meanwhile
     ├── connections  one exchange over HTTP: sessions, proxy, Expect: 100-continue
@@ -16,5 +17,6 @@ would fare better).
 
 from otoscope.chat_api.body import AudioData
 from otoscope.chat_api.endpoint import ChatEndpoint
+from otoscope.chat_api.rate import RateLimit
 
-__all__ = ["AudioData", "ChatEndpoint"]
+__all__ = ["AudioData", "ChatEndpoint", "RateLimit"]

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from otoscope.chat_api.body import Body
 from otoscope.chat_api.connections import MAX_REPLY_BYTES, Connections, Exchanged, Route
+from otoscope.chat_api.rate import RateLimit
 from otoscope.chat_api.replies import (
     Completion,
     ServerError,
@@ -80,19 +81,28 @@ class ChatEndpoint:
 
     What the server makes us change (a parameter's name, streaming) is learnt once and kept for the life
     of this object; ``notify`` gets a sentence about each change and each pause. ``served_before``
-    says that it served this run before: then a refusal that may be one sample's is taken for that. Raises
-    ``ConfigError`` for a proxy in the environment that cannot be used.
+    says that it served this run before: then a refusal that may be one sample's is taken for that. ``rate``
+    is for endpoints that share one limit; without it the settings' own counts. Raises ``ConfigError`` for a
+    proxy in the environment that cannot be used.
     """
 
     def __init__(
-        self, settings: EndpointSettings, notify: Callable[[str], None], *, served_before: bool = False
+        self,
+        settings: EndpointSettings,
+        notify: Callable[[str], None],
+        *,
+        served_before: bool = False,
+        rate: RateLimit | None = None,
     ) -> None:
         self.settings = settings
+        self._shown_url = settings.shown_url
         self._notify = notify
         self._connections = Connections(settings)
         self._form = WireForm(stream=settings.stream)
         self._expect_works = True
         self._paused_until = 0.0
+        self._rate = rate or RateLimit(settings.rpm, settings.tpm)
+        self._says_tokens = True
         self._last_response: float | None = None
         self._has_served = served_before
         self._refusals_in_a_row = 0
@@ -137,8 +147,16 @@ class ChatEndpoint:
             self._check_asking()
             if loop.time() >= asking.deadline:
                 return self._end(asking, trouble)
+            turn = await self._rate.turn(messages, self._sleep)
+            # The wait for a limit of the user's own is not the server's, and no sample may fail for it.
+            asking.deadline += turn.waited
+            self._check_asking()
+            if self._paused_until > loop.time():
+                self._rate.give_back(turn)
+                continue
             result = await self._attempt(messages, overrides, asking)
             if isinstance(result, Reply):
+                self._note_tokens(said=self._rate.correct(turn, messages, result))
                 return result
             trouble = result
             asking.note(trouble, loop.time())
@@ -153,6 +171,11 @@ class ChatEndpoint:
                 return self._end(asking, trouble)
             if trouble.next is Next.BACK_OFF:
                 await self._sleep(wait)
+
+    def _note_tokens(self, *, said: bool) -> None:
+        if self._says_tokens and not said:
+            self._says_tokens = False
+            self._notify(f"{self._called()} does not say how many tokens it uses; they are estimated")
 
     def _check_asking(self) -> None:
         if self._end_of_asking.done():
@@ -233,7 +256,7 @@ class ChatEndpoint:
             model=read.model,
             request_id=exchanged.headers.get("x-request-id") or read.id,
             parameters=sent,
-            endpoint=settings.shown_url,
+            endpoint=self._shown_url,
             started_at=started_at,
             latency=latency,
             attempts=asking.attempts,
@@ -306,7 +329,7 @@ class ChatEndpoint:
     # --- what people are told -----------------------------------------------------------------------------
 
     def _refuse(self, message: str) -> NoReturn:
-        raise EndpointError(self.settings.role, f"{self._called()} at {self.settings.shown_url}: {message}")
+        raise EndpointError(self.settings.role, f"{self._called()} at {self._shown_url}: {message}")
 
     async def _place(self, text: str) -> str:
         """Return what is wrong with the model's name or the URL, as far as the server lets us know."""

@@ -22,6 +22,8 @@ JUDGING_FLAGS = (
     "--judge-api-url",
     "--judge-revision",
     "--judge-batch-size",
+    "--judge-rpm",
+    "--judge-tpm",
     "--protocol",
     "--no-swap",
     "--run-dir",
@@ -76,6 +78,8 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         stream=args.stream or None,
         eval_batch_size=args.eval_batch_size,
         judge_batch_size=args.judge_batch_size,
+        rpm=args.rpm,
+        tpm=args.tpm,
         limit=None if args.limit is None else parse_limit(args.limit),
         shuffle=args.shuffle or None,
         seed=args.seed,
@@ -138,6 +142,8 @@ def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:
         ("api_url", args.judge_api_url, "--judge-api-url"),
         ("api_key", args.judge_api_key, "--judge-api-key"),
         ("revision", args.judge_revision, "--judge-revision"),
+        ("rpm", args.judge_rpm, "--judge-rpm"),
+        ("tpm", args.judge_tpm, "--judge-tpm"),
     ):
         if value is not None:
             given = _with(given, (key,), value, flag)

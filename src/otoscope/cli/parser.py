@@ -89,7 +89,7 @@ def command_parser() -> _Parser:
         description="Judge stored answers. A run without verdicts, or with the same judge's, is judged in "
         "place; for another judge a run is made beside it, over a copy of the answers, and the same "
         "command goes on with that. Answers in a file become a run first. Needs neither the data set nor "
-        "the model. All runs share --judge-batch-size.",
+        "the model. All runs share --judge-batch-size, --judge-rpm and --judge-tpm.",
     )
     judge.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="or a file of answers")
     _add_judge_flags(judge)
@@ -171,6 +171,14 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged",
     )
     group.add_argument("--eval-batch-size", type=int, metavar="N", help="requests in flight (default 16)")
+    _add_rate_flags(group, "--")
+
+
+def _add_rate_flags(group: argparse._ArgumentGroup, prefix: str) -> None:
+    group.add_argument(f"{prefix}rpm", type=float, metavar="N", help="at most so many requests a minute")
+    group.add_argument(
+        f"{prefix}tpm", type=float, metavar="N", help="at most so many tokens a minute, sent and received"
+    )
 
 
 def _add_data_flags(parser: argparse.ArgumentParser) -> None:
@@ -213,6 +221,7 @@ def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests in flight (default 16)",
     )
+    _add_rate_flags(group, "--judge-")
     group.add_argument("--protocol", choices=PROTOCOLS, help="how the judge is asked (default: default)")
     group.add_argument("--no-swap", action="store_true", help="one order only: half the cost, position bias")
     group.add_argument("--judge-blank", action="store_true", help="judge even when many answers are blank")

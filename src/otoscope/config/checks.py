@@ -104,6 +104,15 @@ def _refuse_number(value: Any, name: str, what: str, low: float, high: float) ->
     raise ConfigError(f"{name}: {value!r} must be {what}{bounds}")
 
 
+def checked_rate(value: Any, name: str) -> float | None:
+    """Return a limit per minute, above 0, or ``None`` as it is."""
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and value <= 0:
+        raise ConfigError(f"{name}: {value!r} must be above 0; for no limit, leave it out")
+    return checked_number(value, name, low=0.0, high=1e12)
+
+
 def checked_flag(value: Any, name: str) -> bool:
     """Return ``True`` or ``False`` as it is."""
     if not isinstance(value, bool):

@@ -40,6 +40,8 @@ def endpoint_settings(
     extra_headers: Mapping[str, Any],
     stream: bool | None,
     concurrency: int,
+    rpm: float | None,
+    tpm: float | None,
     attempt_timeout: float,
 ) -> EndpointSettings:
     """Resolve an endpoint's settings; ``base`` is what is sent unless ``generation`` says otherwise."""
@@ -85,6 +87,8 @@ def endpoint_settings(
             or_default(or_default(stream, generation.get("stream")), False), f"{where}.stream"
         ),
         concurrency=concurrency,
+        rpm=rpm,
+        tpm=tpm,
         attempt_timeout=timeout,
         total_timeout=max(1800.0, timeout),
         tries=checked_integer(or_default(generation.get("retries"), 5), f"{where}.retries", low=0) + 1,

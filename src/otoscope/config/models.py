@@ -13,6 +13,7 @@ from otoscope.config.checks import (
     checked_flag,
     checked_integer,
     checked_number,
+    checked_rate,
     checked_text,
     only_known,
     or_default,
@@ -39,6 +40,8 @@ _JUDGE_KEYS = (
     "generation_config",
     "extra_body",
     "extra_headers",
+    "rpm",
+    "tpm",
 )
 _WHOLE_NUMBERS = ("max_tokens", "max_completion_tokens", "top_k", "seed", "top_logprobs")
 _NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
@@ -52,6 +55,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
             "no model: name the one that the server serves with --model NAME, or --model baseline for the "
             "recogniser and language model inside of this process"
         )
+    rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
     if config.model == BASELINE and not config.api_url:
         _refuse_prompt_settings(config)
         return EmbeddedSettings(
@@ -80,6 +84,8 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         extra_headers=config.extra_headers or {},
         stream=config.stream,
         concurrency=checked_integer(or_default(config.eval_batch_size, 16), "eval_batch_size", low=1),
+        rpm=rpm,
+        tpm=tpm,
         attempt_timeout=600.0,
     )
 
@@ -111,6 +117,8 @@ def judge_arguments(config: TaskConfig) -> dict[str, Any]:
         checked_text(args.get(name), f"judge_model_args.{name}")
     for name in ("generation_config", "extra_body", "extra_headers"):
         args[name] = plain_object(or_default(args.get(name), {}), f"judge_model_args.{name}")
+    for name in ("rpm", "tpm"):
+        args[name] = checked_rate(args.get(name), f"judge_model_args.{name}")
     return args
 
 
@@ -151,6 +159,8 @@ def judge_settings(
         extra_headers=args["extra_headers"],
         stream=None,
         concurrency=checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1),
+        rpm=args["rpm"],
+        tpm=args["tpm"],
         attempt_timeout=180.0,
     )
     if not has_key(endpoint):

@@ -29,6 +29,10 @@ class EndpointSettings:
     extra_headers: Mapping[str, str] = field(repr=False)
     stream: bool
     concurrency: int
+    rpm: float | None
+    """Requests a minute that it may be sent at most; ``None``: no limit."""
+    tpm: float | None
+    """Tokens a minute, of requests and replies."""
     attempt_timeout: float
     total_timeout: float
     tries: int
@@ -38,6 +42,11 @@ class EndpointSettings:
     def shown_url(self) -> str:
         """The base URL without anything secret, for people and for the manifest."""
         return display_url(self.url)
+
+    @property
+    def service(self) -> tuple[str, str, str]:
+        """What ``rpm`` and ``tpm`` are counted by: role, address and model's name."""
+        return self.role, self.url, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ class TaskConfig:
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
     intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
     ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``revision``, ``generation_config``,
-    ``extra_body`` and ``extra_headers``.
+    ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``rpm`` and ``tpm`` are the requests and tokens a minute that the model's endpoint is sent at most.
     ``audio_cache_size`` (GB) is how much of converted clips is kept for the next run.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
     ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
@@ -64,6 +65,8 @@ class TaskConfig:
     stream: bool | None = None
     eval_batch_size: int | None = None
     judge_batch_size: int | None = None
+    rpm: float | None = None
+    tpm: float | None = None
     limit: int | float | None = None
     shuffle: bool | None = None
     seed: int | None = None

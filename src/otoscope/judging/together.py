@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,6 +112,7 @@ class _Together:
         self._stop = stop
         self._limit = min(one.judge.endpoint.concurrency for one in owed)
         self._slots = asyncio.Semaphore(self._limit)
+        self._rates = _strictest(one.judge.endpoint for one in owed)
         self._models: list[tuple[EndpointSettings | EmbeddedSettings, _SharedJudge]] = []
         self._open: dict[Path, _SharedJudge] = {}
         self._left: dict[Path, int] = {}
@@ -154,19 +155,25 @@ class _Together:
 
     async def _shared(self, one: Owed) -> _SharedJudge:
         """Return the judge model that all runs share which ask it alike."""
-        asked = replace(one.judge.endpoint, concurrency=self._limit)
+        asked = self._asked(one)
         for known, judge in self._models:
             if known == asked:
                 return judge
-        alike = (
-            other for other in self._owed if replace(other.judge.endpoint, concurrency=self._limit) == asked
-        )
+        alike = (other for other in self._owed if self._asked(other) == asked)
         served = any(other.judged_before for other in alike)
         judge = _SharedJudge(
             await self._parts.judge_model(asked, served_before=served), self._slots, self._stop
         )
         self._models.append((asked, judge))
         return judge
+
+    def _asked(self, one: Owed) -> EndpointSettings | EmbeddedSettings:
+        """Return the settings under which a run's judge is asked: the limits are those of all runs."""
+        asked = replace(one.judge.endpoint, concurrency=self._limit)
+        if isinstance(asked, EndpointSettings):
+            rpm, tpm = self._rates[asked.service]
+            asked = replace(asked, rpm=rpm, tpm=tpm)
+        return asked
 
     def _room_for(self, judge: _SharedJudge) -> bool:
         if not judge.proven and any(other is judge for other in self._open.values()):
@@ -230,6 +237,22 @@ class _Together:
     def _stop_all(self) -> None:
         self._parts.stop_asking()
         self._stop.requested.set()
+
+
+def _strictest(
+    judges: Iterable[EndpointSettings | EmbeddedSettings],
+) -> dict[tuple[str, str, str], tuple[float | None, float | None]]:
+    """Return for each service the least requests and the least tokens a minute that any run allows it."""
+    limits: dict[tuple[str, str, str], tuple[float | None, float | None]] = {}
+    for judge in judges:
+        if isinstance(judge, EndpointSettings):
+            rpm, tpm = limits.get(judge.service, (None, None))
+            limits[judge.service] = (_less(rpm, judge.rpm), _less(tpm, judge.tpm))
+    return limits
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _is_its_own(trouble: BaseException) -> bool:

@@ -186,7 +186,17 @@ def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:
     if isinstance(endpoint, EmbeddedSettings):
         return f"{endpoint.name}, inside of this process"
     revision = f" ({endpoint.revision})" if endpoint.revision else ""
-    return f"{endpoint.name}{revision} at {endpoint.shown_url}, {endpoint.concurrency} at a time"
+    at_most = f"{endpoint.concurrency} at a time{_rate(endpoint)}"
+    return f"{endpoint.name}{revision} at {endpoint.shown_url}, {at_most}"
+
+
+def _rate(endpoint: EndpointSettings) -> str:
+    limits = [
+        f"{limit:,.12g} {what}{'' if limit == 1 else 's'}"
+        for limit, what in ((endpoint.rpm, "request"), (endpoint.tpm, "token"))
+        if limit is not None
+    ]
+    return f", at most {' and '.join(limits)} a minute" if limits else ""
 
 
 def _parameters(endpoint: EndpointSettings | EmbeddedSettings) -> str:
