@@ -6,6 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No example is timed: on a busy machine each may take long, and the first one compiles patterns.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 GOLDEN = Path(__file__).parent / "golden"
 _LONG = re.compile(rb"-?\d+\.\d{11,}(?:e-?\d+)?")

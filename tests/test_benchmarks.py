@@ -114,26 +114,33 @@ def test_the_floor_client_sends_the_same_requests(server: Server, tmp_path: Path
 
 
 @pytest.mark.skipif(not IO.exists(), reason="the system does not count what is read")
-def test_a_clip_is_read_twice_and_sent_once(server: Server, tmp_path: Path) -> None:
-    """For each byte more of audio two are read (for its digest, and to be sent) and 4/3 are sent."""
+@pytest.mark.parametrize(
+    ("size", "tasks", "times"),
+    [(1_000_000, tuple(TASKS), 1), (20_000_000, ("sound_QA",), 2)],
+    ids=["held in memory until it was sent", "too large for that"],
+)
+def test_how_often_a_clip_is_read(
+    size: int, tasks: tuple[str, ...], times: int, server: Server, tmp_path: Path
+) -> None:
+    """For each byte more of audio one is read, or two without room to hold it, and 4/3 are sent."""
 
     def cost(size: int) -> tuple[int, int, int]:
-        data = data_with_clips_of(size, tmp_path / f"{size}", tuple(TASKS))
+        data = data_with_clips_of(size, tmp_path / f"{size}", tasks)
         server.reset()
         before = _bytes_read()
         evaluate(server, data, tmp_path / f"run-{size}")
         return data_sets.audio_bytes(data), _bytes_read() - before, server.stats()["bytes_in"]
 
     cost(100)  # what is imported, and read for that, at the first run
-    few, many = cost(1_000), cost(1_001_000)
+    few, many = cost(1_000), cost(1_000 + size)
     audio, read, sent = (b - a for a, b in zip(few, many, strict=True))
-    assert audio == 8 * 1_000_000
-    assert read / audio == pytest.approx(2, abs=0.02)
+    assert audio == len(tasks) * size
+    assert read / audio == pytest.approx(times, abs=0.02)
     assert sent / audio == pytest.approx(4 / 3, abs=0.01)
 
 
 def test_a_clip_is_never_held_whole(server: Server, tmp_path: Path) -> None:
-    """A clip of 32 MB takes no more memory than a small one, but for the blocks on their way."""
+    """A clip too large to be held takes no more memory than a small one, but for the blocks on their way."""
 
     def peak(size: int) -> int:
         data = data_with_clips_of(size, tmp_path / f"{size}", ("sound_QA",))

@@ -25,6 +25,8 @@ from otoscope.store import StoredAnswer, StoredFailure
 
 _CONVERTING = 16
 """Clips that are converted at a time at most: what else waits for a thread must find one."""
+_HELD_BYTES = 16 << 20
+"""Of clips that wait in memory to be sent; what has no room is read once more, block by block."""
 _SHOWN = 5
 
 
@@ -44,7 +46,7 @@ class Clips:
         self._tell = tell
         self._told = False
         self._converted = audio.ConvertedClips(settings.audio.cache, settings.audio.cache_bytes)
-        self._loader = audio.Loader(self._policy, self._converted)
+        self._loader = audio.Loader(self._policy, self._converted, audio.HeldClips(_HELD_BYTES))
         shuffled = self._control == "shuffled"
         self._others = dataset.shuffled_clips(data.samples, settings.selection.seed) if shuffled else {}
         self._turns = asyncio.Semaphore(min(os.cpu_count() or 1, _CONVERTING))

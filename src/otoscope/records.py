@@ -10,6 +10,7 @@ An :class:`Outcome` is everything known of one sample. Names carry roles, never 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+
+import orjson
 
 Json = dict[str, Any]
 
@@ -28,6 +31,10 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
     Text stays readable for people and ``grep``; only where a lone surrogate occurs, which UTF-8 cannot
     carry, is it escaped. NaN and infinities are refused (``ValueError``): they are not JSON.
     """
+    # Twenty times as fast for a long text, and the same bytes. It refuses a lone surrogate, and deep nesting.
+    with contextlib.suppress(orjson.JSONEncodeError, RecursionError):
+        if _is_plain(value, others=default is not None):
+            return orjson.dumps(value, default, _OPTIONS)
     try:
         return json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
@@ -36,8 +43,41 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
         return json.dumps(value, allow_nan=False, separators=(",", ":"), default=default).encode("ascii")
 
 
+# Types that are not JSON's: none that orjson knows by itself.
+_OPTIONS = (
+    orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+
+
+def _is_plain(value: Any, *, others: bool) -> bool:
+    """Whether orjson writes ``value`` as the standard library does; ``others``: types that are not JSON's."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    # No call for a text: this is asked of all that is stored or sent.
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str or (type(item) is not str and not _is_plain(item, others=others)):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        return all(type(item) is str or _is_plain(item, others=others) for item in value)
+    if kind is int:
+        return bool(-(1 << 63) <= value < 1 << 63)
+    if kind is float:
+        # Beyond, one writes 1e-05 and the other 1e-5; NaN is in no range.
+        return bool(value == 0 or 1e-4 <= abs(value) < 1e16)
+    return others and not isinstance(value, (str, int, float, dict, list, tuple))
+
+
 def canonical_digest(value: Any) -> str:
     """Return the SHA-256 (hex) of ``value`` as canonical JSON: sorted keys, no spaces, ASCII."""
+    with contextlib.suppress(orjson.JSONEncodeError, RecursionError):
+        if _is_plain(value, others=False):
+            data = orjson.dumps(value, option=_OPTIONS | orjson.OPT_SORT_KEYS)
+            # What is ASCII anyway has no second form, but for DEL, which the standard library escapes.
+            if data.isascii() and b"\x7f" not in data:
+                return hashlib.sha256(data).hexdigest()
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -93,6 +133,13 @@ class AudioBytes(Protocol):
         """Return ``size`` bytes from ``offset`` on, fewer only at the end. Raises ``OSError``."""
 
 
+class HeldAudio(AudioBytes, Protocol):
+    """A clip's bytes as they were hashed, held in memory until they were sent once; then it yields none."""
+
+    def drop(self) -> None:
+        """Let the bytes go. May be called again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentAudio:
     """What is sent in place of a clip's file as it lies.
@@ -145,6 +192,8 @@ class AudioClip:
     """The control that chose what is sent; ``None`` in an evaluation."""
     taken_from: str | None = None
     """Where the control took another sample's clip: ``task/dataset/path`` of that clip."""
+    held: HeldAudio | None = field(default=None, repr=False, compare=False)
+    """The file's bytes, where there was room for them in memory."""
 
     def open(self) -> BinaryIO:
         """Return a new reader at the start of the bytes to send. Raises ``OSError``."""

@@ -10,11 +10,13 @@ byte. Functions here block; call them in a thread.
     ├── policy       what a policy does to one clip
     ├── conversion   decode, cut, mix down, resample, encode: block by block
     ├── cache        converted clips on disk, for the next run
+    ├── held         clips in memory until they were sent, within a limit
     └── silence      a wav of zeros that is never held whole
 """
 
 from otoscope.audio.cache import ConvertedClips
 from otoscope.audio.header import Header, file_sha256, file_state, measure
+from otoscope.audio.held import HeldClips
 from otoscope.audio.loading import Loader, examine, load
 from otoscope.audio.policy import Change, change_of, over_limit
 
@@ -22,6 +24,7 @@ __all__ = [
     "Change",
     "ConvertedClips",
     "Header",
+    "HeldClips",
     "Loader",
     "change_of",
     "examine",

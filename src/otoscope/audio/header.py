@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-import soundfile
-
 from otoscope.records import Failure, FailureKind
 
 _T = TypeVar("_T")
@@ -117,6 +115,9 @@ def _state(status: os.stat_result) -> dict[str, int]:
 
 def _header(file: io.FileIO, status: os.stat_result) -> Header | str:
     """Return what the header says, or what is wrong with it."""
+    # With NumPy behind it: whoever reads no clip does without both.
+    import soundfile
+
     if status.st_size == 0:
         return "the file is empty (0 bytes)"
     start = file.read(16)

@@ -1,21 +1,24 @@
-"""A clip under a policy: what is sent of it, or silence of its length."""
+"""A clip under a policy: what is sent of it, or silence of its length.
+
+Most runs convert nothing, and one that is judged or read again has no clip to read: what decoding takes is
+imported where it is done.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
-
-import numpy as np
-import soundfile
+from typing import Any, BinaryIO
 
 from otoscope.audio.cache import ConvertedClips, InMemory
-from otoscope.audio.conversion import Block, DamagedClipError, convert, converter, encode
 from otoscope.audio.header import Header, opened, sha256_of
+from otoscope.audio.held import HeldBytes, HeldClips
 from otoscope.audio.policy import Change, change_of, lacks, over_limit, own_format
 from otoscope.audio.silence import SilentWav
 from otoscope.config import AudioPolicy
@@ -49,13 +52,19 @@ def examine(path: str) -> AudioClip | Failure:
 class Loader:
     """Loads clips under one policy. May be used by several threads at once.
 
+    The bytes of clips that travel as they are stay in ``held`` where it has room, so that they are read once.
     Raises ``ConfigError`` where the installed libsndfile cannot write the policy's format.
     """
 
-    def __init__(self, policy: AudioPolicy, converted: ConvertedClips) -> None:
+    def __init__(self, policy: AudioPolicy, converted: ConvertedClips, held: HeldClips | None = None) -> None:
         self._policy = policy
+        self._held = held
         self._converted = converted
-        if policy.format is not None and policy.format.upper() not in soundfile.available_formats():
+        if policy.format is None:
+            return
+        import soundfile
+
+        if policy.format.upper() not in soundfile.available_formats():
             raise ConfigError(
                 f"audio_policy: the installed libsndfile {soundfile.__libsndfile_version__} cannot write "
                 f"{policy.format}; its own wheel on the package index can: install soundfile from there"
@@ -76,7 +85,7 @@ class Loader:
                 case Change():
                     return self._changed(path, file, header, change)
                 case None:
-                    return _clip(path, header, sha256_of(file))
+                    return self._as_is(path, file, header)
                 case _:
                     return change
 
@@ -113,7 +122,22 @@ class Loader:
             file=header.file,
         )
 
+    def _as_is(self, path: str, file: io.FileIO, header: Header) -> AudioClip:
+        if self._held is None or not self._held.room(header.size):
+            return _clip(path, header, sha256_of(file))
+        held = HeldBytes(self._held, header.size)
+        file.seek(0)
+        data = file.readall()
+        clip = _clip(path, header, hashlib.sha256(data).hexdigest())
+        # Otherwise it is being written to, which is found out when it is sent.
+        if len(data) != header.size:
+            return clip
+        held.fill(data)
+        return replace(clip, held=held)
+
     def _changed(self, path: str, file: io.FileIO, header: Header, change: Change) -> AudioClip | str:
+        from otoscope.audio.conversion import DamagedClipError, converter
+
         sha256, made_by = sha256_of(file), converter(change)
         try:
             converted = self._converted.get(
@@ -150,6 +174,8 @@ class Loader:
         if form == "wav":
             content: SilentWav | InMemory = SilentWav(frames, rate, channels)
         else:
+            from otoscope.audio.conversion import encode
+
             file = io.BytesIO()
             encode(_zeros(frames, channels), form, rate, channels, file)
             content = InMemory(file.getvalue())
@@ -164,12 +190,16 @@ class Loader:
         )
 
 
-def _zeros(frames: int, channels: int) -> Iterator[Block]:
+def _zeros(frames: int, channels: int) -> Iterator[Any]:
+    import numpy as np
+
     for start in range(0, frames, _SILENT_BLOCK):
         yield np.zeros((min(_SILENT_BLOCK, frames - start), channels), "float32")
 
 
 def _convert(file: io.FileIO, header: Header, change: Change, target: BinaryIO) -> int:
+    from otoscope.audio.conversion import DamagedClipError, convert
+
     frames = convert(file, header, change, target)
     status = os.fstat(file.fileno())
     if header.file != {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}:

@@ -13,8 +13,13 @@ import pybase64
 
 from otoscope.records import AudioClip, json_bytes
 
-READ_BLOCK = 384 * 1024
-"""Divisible by 3, so that the base64 of successive blocks joins without padding."""
+READ_BLOCK = 192 * 1024
+"""Divisible by 3, so that the base64 of successive blocks joins without padding. Each request holds one."""
+
+WHOLE_UP_TO = 1 << 18
+"""Bytes up to which a body without a clip is handed over in one piece."""
+# Unguessable, and never sent: so that no question or answer can contain it.
+_MARK = f"@{os.urandom(16).hex()}@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +39,23 @@ class Body:
     """
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
-        # Unguessable, so that no question or answer can contain it.
-        mark = f"@{os.urandom(16).hex()}@"
         clips: list[AudioClip] = []
 
         def stand_in(value: Any) -> str:
             if not isinstance(value, AudioData):
                 raise TypeError(f"cannot be sent as JSON: {value!r}")
             clips.append(value.clip)
-            return value.prefix + mark
+            return value.prefix + _MARK
 
-        before, *after = json_bytes(payload, default=stand_in).split(mark.encode())
+        before, *after = json_bytes(payload, default=stand_in).split(_MARK.encode())
         if len(after) > 1:
             raise TypeError("a request carries one clip at most")
         self._clip = clips[0] if clips else None
         self._edges = [before, *after]
         self._audio_left = 0 if self._clip is None else self._clip.size_sent
         self.length = sum(map(len, self._edges)) + 4 * ((self._audio_left + 2) // 3)
+        self.whole = before if self._clip is None and len(before) <= WHOLE_UP_TO else None
+        """All of it, where there is no clip and it is not large."""
         self.begun = asyncio.Event()
         """Set when the first byte is asked for: with ``Expect``, the server's consent."""
         self.changed: str | None = None
@@ -61,19 +66,27 @@ class Body:
 
     # Not an asynchronous generator: one that is abandoned half-way needs a task of its own to be closed.
     async def __anext__(self) -> bytes:
+        pieces: list[bytes] = []
         if not self.begun.is_set():
             self.begun.set()
-            return self._edges.pop(0)
+            pieces.append(self._edges.pop(0))
         if self._clip is not None and self._audio_left:
-            return pybase64.b64encode(await self._audio(self._clip))
-        if self._edges:
-            return self._edges.pop(0)
-        raise StopAsyncIteration
+            pieces.append(pybase64.b64encode(await self._audio(self._clip)))
+        if self._edges and not self._audio_left:
+            pieces.append(self._edges.pop(0))
+        if not pieces:
+            raise StopAsyncIteration
+        return b"".join(pieces)
 
     async def _audio(self, clip: AudioClip) -> bytes:
         offset = clip.size_sent - self._audio_left
         size = min(READ_BLOCK, self._audio_left)
         self._audio_left -= size
+        # No thread for what is in memory.
+        if clip.held is not None and (block := clip.held.read_at(offset, size)):
+            if not self._audio_left:
+                clip.held.drop()
+            return block
         try:
             return await asyncio.to_thread(_read, clip, offset, size)
         except OSError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp.http_exceptions import LineTooLong
@@ -65,14 +66,21 @@ _route: ContextVar[Route | None] = ContextVar("_route", default=None)
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells each attempt which transport it uses, so that it can be cut."""
+    """Tells each attempt which transport it uses, so that it can be cut, and whether it is a used one."""
+
+    # aiohttp would tell it through a trace, which costs every request several calls more.
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._used: WeakSet[asyncio.BaseTransport] = WeakSet()
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.connector.Connection:
         connection = await super().connect(req, traces, timeout)
-        if (route := _route.get()) is not None:
-            route.transport = connection.transport
+        transport, route = connection.transport, _route.get()
+        if route is not None and transport is not None:
+            route.transport, route.reused = transport, transport in self._used
+            self._used.add(transport)
         return connection
 
 
@@ -129,7 +137,8 @@ class Connections:
         try:
             async with session.post(
                 self._settings.url,
-                data=body,
+                # What is whole already goes out in one piece with the head.
+                data=body if route.expect or body.whole is None else body.whole,
                 headers={"Content-Length": str(body.length), "Content-Type": "application/json"},
                 allow_redirects=False,
                 expect100=route.expect,
@@ -173,20 +182,17 @@ class Connections:
             return None
 
     def _new_session(self, *, force_close: bool) -> aiohttp.ClientSession:
-        async def on_reuse(_session: Any, context: Any, _params: Any) -> None:
-            context.trace_request_ctx.reused = True
-
         async def on_head_sent(_session: Any, context: Any, _params: Any) -> None:
             context.trace_request_ctx.head_sent.set()
 
         trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(on_reuse)
         trace.on_request_headers_sent.append(on_head_sent)
         return aiohttp.ClientSession(
             connector=_Connector(limit=0, force_close=force_close),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
-            trace_configs=[trace],
+            # Only the single ones ask with Expect, and only those ask when the head was sent.
+            trace_configs=[trace] if force_close else [],
             max_line_size=MAX_HEADER_BYTES,
             max_field_size=MAX_HEADER_BYTES,
             # Would let ~/.netrc override the key, or make the request impossible where both are there.

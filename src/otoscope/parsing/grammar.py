@@ -9,6 +9,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from otoscope.parsing.claims import NAN, Claim, Doubt
 from otoscope.parsing.prose import prose_said
@@ -20,8 +21,7 @@ _OUT_OF = r"(?:\s*(?:/\s*10(?:\.0)?|out\s+of\s+10|points?|分))?"
 # A zero in front is a part of a date or of "10,000".
 _NUMBER = re.compile(rf"([1-9]?[0-9](?:\.[0-9]+)?){_OUT_OF}", re.IGNORECASE)
 # None of the words is a verb, so that no sentence can be built of them.
-_TOKEN = re.compile(
-    rf"""
+_TOKEN = rf"""
       (?P<label> (?:ai\s*)? (?:assistants?|助手|助理) [\s_#*]* (?P<one>[12]) (?:['’]?s)? {_END}
           (?: \s* (?:[,，、/&]|and|和|与) \s* (?P<two>[12]) {_END} )? )
     | (?P<number> [-+−]? (?:\.?[0-9]+(?:\.[0-9]+)*(?:e[-+]?[0-9]+)? | nan | inf(?:inity)?) {_OUT_OF} {_END})
@@ -31,9 +31,7 @@ _TOKEN = re.compile(
     | (?P<colon> [:：=]) | (?P<comma> [,，、;；]) | (?P<bar> \|) | (?P<stop> [.。]) | (?P<dash> [-–—])
     | (?P<open> [(\[{{（【]) | (?P<close> [)\]}}）】])
     | (?P<nothing> \s+ | (?<![0-9])[*_`~]+ | [*_`~]+(?![0-9*_`~]))
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+    """
 _SHAPE = {
     "number": "n", "word": "w", "joint": "&", "versus": "/", "colon": ":", "comma": ",", "bar": "|",
     "open": "(", "close": ")", "stop": ".", "dash": "-", "nothing": "",
@@ -105,10 +103,11 @@ def line_tokens(line: str) -> tuple[str, list[float]] | None:
         return None
     shape: list[str] = []
     numbers: list[float] = []
+    token_at = _tokens().match
     bullet = _BULLET.match(line)
     position = bullet.end() if bullet else 0
     while position < len(line):
-        token = _TOKEN.match(line, position)
+        token = token_at(line, position)
         if token is None:
             return None
         position = token.end()
@@ -117,6 +116,12 @@ def line_tokens(line: str) -> tuple[str, list[float]] | None:
             number = written_score(token[0])
             numbers.append(NAN if number is None else number)
     return "".join(shape), numbers
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    # Not at import: no reply is read before the first request was sent.
+    return re.compile(_TOKEN, re.IGNORECASE | re.VERBOSE)
 
 
 def written_score(text: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from otoscope.parsing.claims import Doubt
 
@@ -31,8 +32,7 @@ _AFTER_SCORE = rf"""
             |overall|too|also|each|apiece|both|it|so|then|at|with|from|after|my|final|ai|assistants?) \b
         | (?:for|on|in) \b (?!\s+(?:its\s+|the\s+)?{_CRITERION}|\s+[0-9]) ) )
 """
-_PROSE = re.compile(
-    rf"""
+_PROSE = rf"""
       (?P<label> \b (?:ai\s*)? assistants? [\s_#*]* (?P<one>[12ab]|one|two) (?:['’]?s)? \b
           (?: \s* (?:,|/|&|and) \s* (?P<two>[12]) \b (?![./]?[0-9]) )?
         | (?:助手|助理) \s* (?P<zh>[12])
@@ -69,9 +69,7 @@ _PROSE = re.compile(
     | (?P<sentence_end> [.!?;。！？；]+ (?=\s|\Z) )
     | (?P<breaker> \w+(?:['’]\w+)* )
     | (?P<sign> [.!?;。！？；]+ | \S )
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+    """
 _ADVERBS = {"actually", "instead", "rather"}  # within a sentence, of anything: "2 dogs instead of 3"
 _OF = {"of", "is", "are", "was", "to", "at", "as", "be", "a", "an"}
 _SHORT = 40
@@ -90,6 +88,12 @@ class _Run:
     """Whether two numbers have nothing but a space between them."""
     labels: list[int] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
+
+
+@cache
+def _prose() -> re.Pattern[str]:
+    # Not at import: no reply is read before the first request was sent.
+    return re.compile(_PROSE, re.IGNORECASE | re.VERBOSE)
 
 
 def prose_said(line: str) -> Iterator[Doubt]:
@@ -117,7 +121,7 @@ def prose_said(line: str) -> Iterator[Doubt]:
             labels.extend(run.labels)
 
     marker = _LEADING_MARKER.match(line)
-    for token in _PROSE.finditer(line, marker.end() if marker else 0):
+    for token in _prose().finditer(line, marker.end() if marker else 0):
         kind = token.lastgroup
         if kind == "sentence_end":
             yield from ended()

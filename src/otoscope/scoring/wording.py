@@ -53,11 +53,15 @@ class _Forms(NamedTuple):
     """A text in one of these forms has one of these words; empty for languages without spaces."""
     literals: tuple[str, ...]
     """It also holds one of these."""
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[str, ...]
 
 
 def _forms(words: str, literals: str, *patterns: str) -> _Forms:
-    return _Forms(frozenset(words.split()), tuple(literals.split("|")), tuple(map(re.compile, patterns)))
+    return _Forms(frozenset(words.split()), tuple(literals.split("|")), patterns)
+
+
+# Compiled when an answer first needs one: all of them take longer than the rest of the start's imports.
+_compiled = cache(re.compile)
 
 
 _CANNOT_HEAR = (
@@ -246,7 +250,7 @@ def says_it_cannot_hear(text: str) -> bool:
         found.start()
         for forms in likely
         for pattern in forms.patterns
-        for found in pattern.finditer(unquoted)
+        for found in _compiled(pattern).finditer(unquoted)
     ]
     return any(not _REPORTING.search(unquoted, max(0, start - 20), start) for start in starts)
 

@@ -62,6 +62,7 @@ from otoscope.store.lines import (
 
 EMPTY_ANSWER = "empty_answer"
 
+_TEXTS_KEPT = 64
 _NO_LINES = SampleLines()
 _NO_END = frozenset({FailureKind.ASKED_AGAIN, FailureKind.CLIP_CHANGED})
 """Failures after which a sample is as open as before."""
@@ -96,6 +97,8 @@ class RunStore:
         """Files whose last write was cut short: the next line must not be glued to its remains."""
         self._unsynced: set[str] = set()
         self._syncing = threading.Lock()
+        self._texts: dict[Place, str] = {}
+        """The last answers' texts, by their lines: most are judged, in both orders, soon after they came."""
 
     # --- opening ------------------------------------------------------------------------------------------
 
@@ -178,8 +181,13 @@ class RunStore:
     # --- writing ------------------------------------------------------------------------------------------
 
     def write_manifest(self) -> None:
-        """Write the manifest whole and rename it into place."""
-        self.write_file(MANIFEST, pretty_json(self.manifest))
+        """Write the manifest whole and rename it into place; one that says the same stays as it is."""
+        content = pretty_json(self.manifest)
+        # Its time tells whether what was made of the run is still right.
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads((self.path / MANIFEST).read_bytes()) == json.loads(content):
+                return
+        self.write_file(MANIFEST, content)
 
     def write_file(self, name: str, content: bytes | Iterable[bytes]) -> None:
         """Write a file whole, beside its place, and rename it there. Raises ``RunDirectoryError``.
@@ -290,7 +298,12 @@ class RunStore:
         self._torn.discard(name)
         self._unsynced.add(name)
         # What a reader will find is indexed, not what was meant: a split surrogate pair reads back joined.
-        self._index_line(name, parse_line(data), (end - len(data), len(data)))
+        # Lone surrogates alone are written as escapes that begin so.
+        found = parse_line(data) if b"\\ud" in data else line
+        place = (end - len(data), len(data))
+        self._index_line(name, found, place)
+        if name == ANSWERS and "failure" not in found:
+            self._keep_text(place, found["text"])
 
     # --- what is there, and what is owed ------------------------------------------------------------------
 
@@ -391,14 +404,23 @@ class RunStore:
         return self._verdict_lines(sample, order, judge_id, stored.answer_sha256).success is not None
 
     def answer_text(self, sample: Sample) -> tuple[str, str]:
-        """Return the text to judge and its SHA-256, read back from disk.
+        """Return the text to judge and its SHA-256, as a reader finds them.
 
         Raises ``KeyError`` when the sample has no answer, and ``RunDirectoryError``.
         """
         stored = self.stored_answer(sample)
         if stored is None:
             raise KeyError(sample.key)
-        return self._read(ANSWERS, stored.place)["text"], stored.answer_sha256
+        text = self._texts.get(stored.place)
+        if text is None:
+            text = self._read(ANSWERS, stored.place)["text"]
+            self._keep_text(stored.place, text)
+        return text, stored.answer_sha256
+
+    def _keep_text(self, place: Place, text: str) -> None:
+        self._texts[place] = text
+        if len(self._texts) > _TEXTS_KEPT:
+            del self._texts[next(iter(self._texts))]
 
     def interim_replies(
         self, sample: Sample, verdict_of: tuple[Order, str, str] | None = None
@@ -567,15 +589,16 @@ class RunStore:
             line = parse_line(data)
             if line["run"] not in runs or line.get("repeat", 0) != 0:
                 return False
+            optional_object(line, "failure")
+            replies_of([line])
             self._index_line(name, line, place)
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
         return True
 
     def _index_line(self, name: str, line: Json, place: Place) -> None:
-        """Check a line's form, so that reading it back cannot fail, then index it."""
+        """Check a line's form but for its replies, so that reading it back cannot fail, then index it."""
         key, failure = text_of(line, "key"), optional_object(line, "failure")
-        replies_of([line])
         read = self._index_answer if name == ANSWERS else self._index_verdict
         read(self._lines.get(key) or SampleLines(), key, line, failure, place)
 
