@@ -692,6 +692,37 @@ def test_an_interrupted_asking_is_pending_and_goes_on(tmp_path: Path) -> None:
         assert (sample, ANSWER_FIRST) in planned(store, [sample]).verdicts
 
 
+@pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.BAD_REPLY, FailureKind.REJECTED])
+def test_an_asking_that_found_no_further_reply_goes_on(tmp_path: Path, kind: FailureKind) -> None:
+    """What was paid for before an endpoint failed is not paid for again, and counts once."""
+    sample, first, second = a_sample(), a_reply("no", 1.0), a_reply("8 7", 2.0)
+    digest = an_answer("Mom").sha256
+    with writable(tmp_path) as store:
+        store.append_answer(sample, a_clip("A"), a_failure(kind, a_reply("")))
+        assert store.interim_replies(sample, clip_sha256=a_clip("A").sha256) == (a_reply(""),)
+        assert store.interim_replies(sample, clip_sha256=a_clip("B").sha256) == ()
+        store.append_answer(sample, a_clip("A"), an_answer("Mom", replies=[a_reply(""), a_reply("Mom")]))
+        judge_it(store, sample, a_failure(FailureKind.ASKED_AGAIN, first), ANSWER_FIRST)
+        judge_it(store, sample, a_failure(kind, first), ANSWER_FIRST)
+    with writable(tmp_path) as store:
+        assert store.interim_replies(sample, (ANSWER_FIRST, JUDGE, digest)) == (first,)
+        judge_it(store, sample, a_verdict(ANSWER_FIRST, replies=[first, second]))
+    with RunStore.open(tmp_path) as store:
+        outcome = store.outcome(sample, JUDGE)
+    assert outcome.answer is not None
+    assert [reply.text for reply in outcome.answer.replies] == ["", "Mom"]
+    assert outcome.verdicts[ANSWER_FIRST].replies == (first, second)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.UNPARSEABLE, FailureKind.CUT_OFF, FailureKind.CONTENT_FILTER])
+def test_an_asking_that_its_replies_ended_begins_anew(tmp_path: Path, kind: FailureKind) -> None:
+    """Where replies came and none served, the next asking starts without them."""
+    with writable(tmp_path) as store:
+        store.append_answer(a_sample(), None, an_answer())
+        judge_it(store, a_sample(), a_failure(kind, a_reply("no")), ANSWER_FIRST)
+        assert store.interim_replies(a_sample(), (ANSWER_FIRST, JUDGE, an_answer().sha256)) == ()
+
+
 def test_replies_are_told_once(tmp_path: Path) -> None:
     """The end of an asking repeats its interim replies: they count once, even when two of them are equal."""
     sample, twice = a_sample(), a_reply("no")

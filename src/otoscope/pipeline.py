@@ -286,7 +286,7 @@ class Pipeline:
         result = await self._backend.answer(
             sample,
             clip,
-            earlier=self._store.interim_replies(sample),
+            earlier=self._store.interim_replies(sample, clip_sha256=clip.sha256),
             keep=lambda failure: self._store.append_answer(sample, clip, failure),
         )
         return clip, result

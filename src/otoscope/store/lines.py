@@ -152,10 +152,30 @@ def failure_of(told: Sequence[Json]) -> Failure:
     )
 
 
+_ENDED_BY_REPLIES = frozenset(
+    {
+        FailureKind.UNPARSEABLE,
+        FailureKind.CUT_OFF,
+        FailureKind.CONTENT_FILTER,
+        FailureKind.NO_ANSWER,
+        FailureKind.BLANK_AFTER_FILTER,
+        FailureKind.CUT_WHILE_THINKING,
+    }
+)
+
+
+def open_end(kind: FailureKind) -> bool:
+    """Whether an asking that failed like this can be gone on with: it was no reply that ended it.
+
+    Its replies are paid for; the next try would only pay for the same ones again.
+    """
+    return kind not in _ENDED_BY_REPLIES
+
+
 def replies_of(told: Iterable[Json]) -> tuple[Reply, ...]:
     """Return every reply that these lines hold, in their order.
 
-    A line that goes on after an ``asked_again`` line repeats its replies: those count once.
+    A line that goes on after one with :func:`open_end` repeats its replies: those count once.
     """
     earlier: list[Json] = []
     asking: list[Json] = []
@@ -165,7 +185,8 @@ def replies_of(told: Iterable[Json]) -> tuple[Reply, ...]:
         if not (goes_on and replies[: len(asking)] == asking):
             earlier.extend(asking)
         asking = replies
-        goes_on = (line.get("failure") or {}).get("kind") == FailureKind.ASKED_AGAIN.value
+        failure = line.get("failure")
+        goes_on = failure is not None and open_end(FailureKind(failure["kind"]))
     return tuple(Reply.from_json(reply) for reply in (*earlier, *asking))
 
 

@@ -50,6 +50,7 @@ from otoscope.store.lines import (
     check_scores,
     failure_of,
     line_bytes,
+    open_end,
     optional_object,
     parse_line,
     replies_of,
@@ -423,11 +424,16 @@ class RunStore:
             del self._texts[next(iter(self._texts))]
 
     def interim_replies(
-        self, sample: Sample, verdict_of: tuple[Order, str, str] | None = None
+        self,
+        sample: Sample,
+        verdict_of: tuple[Order, str, str] | None = None,
+        *,
+        clip_sha256: str | None = None,
     ) -> tuple[Reply, ...]:
-        """Return the replies after which a run was cut off while it asked again: it goes on from there.
+        """Return the replies after which an asking was cut off, or found no further reply: it goes on there.
 
-        ``verdict_of`` is (order, judge id, digest of the judged text); without it, the answer is meant.
+        ``verdict_of`` is (order, judge id, digest of the judged text); without it, the answer is meant, and
+        replies about another clip than that of ``clip_sha256`` are left out.
         """
         ended: tuple[Place, ...]
         if verdict_of is None:
@@ -437,7 +443,10 @@ class RunStore:
             lines = self._verdict_lines(sample, *verdict_of)
             name, failures = VERDICTS, lines.failures
             ended = () if lines.success is None else (lines.success,)
-        if not failures or failures[-1].kind is not FailureKind.ASKED_AGAIN:
+        if not failures or not open_end(failures[-1].kind):
+            return ()
+        clip = failures[-1].clip
+        if clip_sha256 is not None and clip is not None and clip.get("sha256") != clip_sha256:
             return ()
         if any(place > failures[-1].place for place in ended):
             return ()
