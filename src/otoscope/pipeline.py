@@ -39,6 +39,8 @@ GRACE = 8.0
 SYNC_INTERVAL = 0.2
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at whether the lock is ours: what is paid for after that is paid for twice."""
+LOOK_OVERDUE = 2 * LOOK_INTERVAL
+"""After so many seconds without a look this process may have been stopped, and another one gone on meanwhile."""
 FIRST_TRIES = 3
 """Samples that may fail in a row, each alone, before an endpoint that served none is given up."""
 BLANK_WINDOW, BLANK_LIMIT = 100, 5
@@ -145,6 +147,8 @@ class Pipeline:
         self._answered = 0
         self._blank = 0
         self._trouble: BaseException | None = None
+        self._looked = 0.0
+        """When it was last known that the lock is ours, by the event loop's clock."""
 
     async def run(self, plan: Plan) -> None:
         """Do all that is owed. Raises what stopped it, after calls in flight had their time to end."""
@@ -153,6 +157,7 @@ class Pipeline:
             self._check_blank(max(BLANK_LIMIT, plan.answers_done * BLANK_LIMIT // BLANK_WINDOW))
         self._to_answer.extend(plan.answers)
         owed = deque(plan.verdicts)
+        self._looked = asyncio.get_running_loop().time()
         house = asyncio.ensure_future(self._keep_house())
         try:
             if self._first_alone:
@@ -280,15 +285,17 @@ class Pipeline:
     async def _ask_model(self, sample: Sample) -> tuple[AudioClip | None, Answer | Failure]:
         if self._backend is None or self._clips is None:
             raise RuntimeError("an answer is owed, but there is no backend")
+        await self._look_if_overdue()
         clip = await self._clips.load(sample)
         if isinstance(clip, Failure):
             return None, clip
         result = await self._backend.answer(
             sample,
             clip,
-            earlier=self._store.interim_replies(sample, clip_sha256=clip.sha256),
+            earlier=self._store.interim_replies(sample, clip_sha256=clip and clip.sha256),
             keep=lambda failure: self._store.append_answer(sample, clip, failure),
         )
+        await self._look_if_overdue()
         return clip, result
 
     def _store_answer(self, sample: Sample, clip: AudioClip | None, result: Answer | Failure) -> bool:
@@ -311,6 +318,7 @@ class Pipeline:
     async def _ask_judge(self, sample: Sample, order: Order) -> tuple[str, Verdict | Failure]:
         if self._judge is None:
             raise RuntimeError("a verdict is owed, but there is no judge")
+        await self._look_if_overdue()
         judge_id = self._judge.judge_id
         text, digest = self._store.answer_text(sample)
         result = await self._judge.verdict(
@@ -321,6 +329,7 @@ class Pipeline:
             earlier=self._store.interim_replies(sample, (order, judge_id, digest)),
             keep=lambda failure: self._store.append_verdict(sample, order, judge_id, digest, failure),
         )
+        await self._look_if_overdue()
         return digest, result
 
     def _store_verdict(self, sample: Sample, order: Order, digest: str, result: Verdict | Failure) -> None:
@@ -418,14 +427,24 @@ class Pipeline:
     async def _keep_house(self) -> None:
         """Force lines to the disk soon after they were written, and keep the lock ours."""
         loop = asyncio.get_running_loop()
-        renewed = looked = loop.time()
+        renewed = loop.time()
         while True:
             await asyncio.sleep(SYNC_INTERVAL)
             await asyncio.to_thread(self._store.sync)
             if loop.time() - renewed >= RENEW_SECONDS:
                 await asyncio.to_thread(self._lock.renew)
-                renewed = looked = loop.time()
-            elif loop.time() - looked >= LOOK_INTERVAL:
-                looked = loop.time()
-                if not await asyncio.to_thread(self._lock.still_ours):
-                    await asyncio.to_thread(self._lock.renew)  # which says who has it now
+                renewed = self._looked = loop.time()
+            elif loop.time() - self._looked >= LOOK_INTERVAL:
+                await self._look()
+
+    async def _look(self) -> None:
+        """Look whether the lock is ours. Raises ``RunDirectoryError`` when it is not."""
+        at = asyncio.get_running_loop().time()
+        if not await asyncio.to_thread(self._lock.still_ours):
+            await asyncio.to_thread(self._lock.renew)  # which says who has it now
+        self._looked = at
+
+    async def _look_if_overdue(self) -> None:
+        """Look at the lock before anything is asked or written by a process that may just have woken up."""
+        if asyncio.get_running_loop().time() - self._looked > LOOK_OVERDUE:
+            await self._look()
