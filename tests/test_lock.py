@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -526,7 +527,7 @@ def test_an_unreadable_owner_is_no_owner(run_path: Path, content: bytes) -> None
 
 
 def test_leftovers_of_crashes_are_swept(run_path: Path) -> None:
-    """Old remains of interrupted take-overs go when the lock is acquired; young ones and other files stay."""
+    """Probes of the clock and old remains of take-overs go when the lock is acquired; all else stays."""
     for name in (".lock-stale-old", ".lock-stale-young"):
         (run_path / name).mkdir()
         (run_path / name / "owner.json").write_text("{}")
@@ -535,4 +536,26 @@ def test_leftovers_of_crashes_are_swept(run_path: Path) -> None:
     for name in (".lock-stale-old", ".lock-clock-old", "answers.jsonl"):
         age(run_path / name, STALE_SECONDS + 10)
     with RunLock(run_path):
-        assert leftovers(run_path) == [".lock-clock-young", ".lock-stale-young", "answers.jsonl"]
+        assert leftovers(run_path) == [".lock-stale-young", "answers.jsonl"]
+
+
+def test_a_probe_that_is_swept_away_is_made_again(
+    run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks a network file system for its time while the owner sweeps gets it at the next try."""
+    touch, swept = os.utime, 0
+
+    def sweep(path: object, *rest: object, **more: object) -> None:
+        nonlocal swept
+        swept += 1
+        if swept == 1:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        touch(path, *rest, **more)  # type: ignore[call-overload]
+
+    with RunLock(run_path):
+        monkeypatch.setattr(os, "utime", sweep)
+        monkeypatch.setattr(os, "supports_fd", {sweep})
+        with pytest.raises(RunDirectoryError, match="in use by"):
+            RunLock(run_path, identity=replace(HERE, pid=os.getpid() + 1)).acquire()
+    assert swept > 1
+    assert leftovers(run_path) == []

@@ -382,20 +382,30 @@ class RunLock:
         return False
 
     def _sweep(self) -> None:
-        """Remove what crashed processes left, and locks taken so long ago that nobody still wants them."""
+        """Remove what crashed processes left, and locks taken so long ago that nobody still wants them.
+
+        Only for the owner.
+        """
         now = self._file_system_seconds()
-        for prefix in (_STALE_PREFIX, _CLOCK_PREFIX):
-            for path in self._run_path.glob(f"{prefix}*"):
-                with suppress(OSError):
-                    if now - path.stat().st_mtime <= STALE_SECONDS:
-                        continue
-                    if path.is_dir():
-                        shutil.rmtree(path)
-                    else:
-                        path.unlink()
+        for path in self._run_path.glob(f"{_STALE_PREFIX}*"):
+            with suppress(OSError):
+                if now - path.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(path)
+        # Of any age: whoever is asking for the time just now asks again.
+        for path in self._run_path.glob(f"{_CLOCK_PREFIX}*"):
+            with suppress(OSError):
+                path.unlink()
 
     def _file_system_seconds(self) -> float:
         """Return the time by the clock that also dates the sign of life."""
+        try:
+            return self._probe()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+            return self._probe()  # the first one was swept away by an owner elsewhere
+
+    def _probe(self) -> float:
         probe = self._run_path / f"{_CLOCK_PREFIX}{secrets.token_hex(8)}"
         try:
             with probe.open("wb") as file:
