@@ -818,6 +818,15 @@ def test_a_newer_format_is_refused(run: Path) -> None:
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_format_that_is_too_old_is_refused(run: Path, number: int) -> None:
+    """A run of a format that this version does not read is refused with that number, not read as its own."""
+    manifest = json.loads((run / MANIFEST).read_bytes())
+    (run / MANIFEST).write_text(json.dumps({**manifest, "format": number}))
+    with pytest.raises(RunDirectoryError, match=f"run format {number}.* none older than 1"):
+        RunStore.open(run)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -901,7 +910,19 @@ def test_samples_are_read_back(run: Path) -> None:
     assert [sample_from_line(line) for line in lines_of(run, SAMPLES)] == samples
 
 
-@pytest.mark.parametrize("content", [None, b"{", b"[]\n", b"{}\n", b"null\n"])
+def test_samples_that_are_not_the_manifest_s_are_an_error(tmp_path: Path) -> None:
+    """A list that lost its last lines, or holds one twice, would give another mean and nobody would see why."""
+    lines = [sample_to_line(a_sample(number)) for number in (1, 2, 3)]
+    with writable(tmp_path, {"selection": {"samples": 3}}) as store:
+        store.write_samples(lines)
+        assert len(store.samples()) == 3
+        for wrong in (lines[:2], [], [*lines, sample_to_line(a_sample(4))], [*lines[:2], lines[0]]):
+            store.write_samples(wrong)
+            with pytest.raises(RunDirectoryError, match=r"samples\.jsonl.*Resume the run"):
+                store.samples()
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[]\n", b"{}\n", b"null\n", b"[" * 100_000])
 def test_unreadable_samples_are_an_error(run: Path, content: bytes | None) -> None:
     """A missing or torn samples.jsonl names the file and says that resuming writes it anew."""
     if content is not None:

@@ -42,6 +42,8 @@ def copy_run(source: Path, path: Path) -> None:
     Raises ``RunDirectoryError``, also where ``path`` holds another run, or answers of its own.
     """
     origin, copy = read_manifest(source / MANIFEST), RunStore(path)
+    answered = RunStore(source)
+    answered.manifest = origin
     if not RunStore.exists(path):
         answered_by = {**(origin.get("fingerprint") or {}), "judge": None}
         copy = RunStore.create(
@@ -51,7 +53,7 @@ def copy_run(source: Path, path: Path) -> None:
     if is_current_copy(source, path):
         return
     _check_own_lines(copy, source)
-    samples = RunStore(source).samples()
+    samples = answered.samples()
     hashed = hashlib.sha256()
     copy.write_file(ANSWERS, _hashed(source, hashed))
     copy.write_samples(map(sample_to_line, samples))

@@ -19,12 +19,14 @@ from otoscope.records import (
 from otoscope.store.lines import parse_line
 
 FORMAT = 1
+OLDEST_FORMAT = 1
+"""What this version still reads."""
 MANIFEST, ANSWERS, VERDICTS = "manifest.json", "answers.jsonl", "verdicts.jsonl"
 SAMPLES, SUMMARY = "samples.jsonl", "summary.json"
 
 
 def read_manifest(path: Path) -> Json:
-    """Read a manifest. Raises ``RunDirectoryError`` when it is none, or of a newer format."""
+    """Read a manifest. Raises ``RunDirectoryError`` when it is none, or of a format that is not read."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -45,6 +47,11 @@ def read_manifest(path: Path) -> Json:
             f"{path}: has run format {version}, and this is otoscope {__version__}, which reads up to "
             f"{FORMAT}. It was written by otoscope {manifest.get('package_version', '?')}: use that version "
             "or a newer one"
+        )
+    if version < OLDEST_FORMAT:
+        raise RunDirectoryError(
+            f"{path}: has run format {version}, and this is otoscope {__version__}, which reads none older than "
+            f"{OLDEST_FORMAT}. It was written by otoscope {manifest.get('package_version', '?')}: use that version"
         )
     return manifest
 

@@ -98,8 +98,13 @@ def sample_to_line(sample: Sample) -> Json:
 def sample_from_line(line: Json) -> Sample:
     """Read what :func:`sample_to_line` wrote; the clip's place is relative to the data root.
 
-    Raises ``KeyError`` for a field that is missing and for a task that there is not.
+    Raises ``KeyError`` for a field that is missing and for a task that there is not, ``TypeError`` for one of
+    another type.
     """
+    for name in ("task_name", "dataset_name", "path", "question", "answer_gt", "meta_info", "sample_digest"):
+        text_of(line, name)
+    if isinstance(line["uniq_id"], bool) or not isinstance(line["uniq_id"], (int, str)):
+        raise TypeError("uniq_id must be a whole number or text")
     if line["task_name"] not in TASKS:
         raise KeyError(line["task_name"])
     return Sample(

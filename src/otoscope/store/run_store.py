@@ -453,18 +453,29 @@ class RunStore:
         return replies_of([self._read(name, failures[-1].place)])
 
     def samples(self) -> list[Sample]:
-        """Return this run's samples, as ``samples.jsonl`` has them. Raises ``RunDirectoryError``."""
+        """Return this run's samples, as ``samples.jsonl`` has them.
+
+        Raises ``RunDirectoryError``, also when they are not as many as the manifest says, or not all different:
+        every mean would be another one, and nobody would see why.
+        """
         path = self.path / SAMPLES
-        samples: list[Sample] = []
         try:
             with path.open("rb") as file:
-                samples.extend(sample_from_line(json.loads(line)) for line in file if line.strip())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                samples = [sample_from_line(parse_line(line)) for line in file if line.strip()]
+            self._check_selection(samples)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunDirectoryError(
                 f"{path}: cannot be read ({type(error).__name__}: {error}). Resume the run: it writes the "
                 "file anew"
             ) from None
         return samples
+
+    def _check_selection(self, samples: Sequence[Sample]) -> None:
+        expected = (self.manifest.get("selection") or {}).get("samples")
+        if expected is not None and len(samples) != expected:
+            raise ValueError(f"it holds {len(samples)} samples, and the manifest says {expected}")
+        if len({sample.key for sample in samples}) < len(samples):
+            raise ValueError("it holds a sample twice")
 
     def outcomes(self, samples: Iterable[Sample], judge_id: str | None) -> Iterator[Outcome]:
         """Yield everything known of each sample, one at a time, in the order of ``samples``."""
