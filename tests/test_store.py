@@ -356,6 +356,36 @@ def test_a_file_cut_at_any_byte_owes_exactly_the_rest(tmp_path: Path, name: str)
         shutil.rmtree(cut_run)
 
 
+WRONG_IN_REPLIES: list[Json] = [
+    {"text": 5},
+    {"text": ["Mom"]},
+    {"finish_reason": 1},
+    {"usage": [1]},
+    {"model": {}},
+    {"endpoint": 80},
+    {"parameters": None},
+    {"parameters": []},
+    {"started_at": None},
+    {"started_at": "yesterday"},
+    {"started_at": -1},
+    {"started_at": 1e300},
+    {"latency": -0.5},
+    {"latency": None},
+    {"attempts": True},
+    {"attempts": 1.5},
+    {"attempts": 10**400},
+]
+WRONG_IN_CLIPS: list[Json] = [
+    {"sha256": 5},
+    {"bytes": "many"},
+    {"seconds": -1},
+    {"seconds": "long"},
+    {"rate": 1.5},
+    {"changed": "mono"},
+    {"changed": [1]},
+]
+
+
 def test_foreign_lines_are_skipped_and_counted(run: Path) -> None:
     """NUL, null, lists, lines of other runs or repeats and malformed ones are counted and not read."""
     other = a_sample(2)
@@ -374,6 +404,11 @@ def test_foreign_lines_are_skipped_and_counted(run: Path) -> None:
         {"replies": [{}]},
         {"replies": ["text"]},
         {"replies": [{"text": "Mom", "latency": float("nan")}]},
+        *({"replies": [{"text": "Mom", **wrong}]} for wrong in WRONG_IN_REPLIES),
+        *({"clip": wrong} for wrong in WRONG_IN_CLIPS),
+        {"reasoning": 5},
+        {"filter": ["none"]},
+        {"audio_part": {}},
         {"failure": "failed"},
         {"failure": {"kind": "unheard_of"}},
         {"failure": {"kind": "bad_audio", "file": "a file"}},
@@ -847,6 +882,37 @@ def test_an_unreadable_manifest_is_refused(run: Path, content: bytes) -> None:
     (run / MANIFEST).write_bytes(content)
     with pytest.raises(RunDirectoryError, match=r"manifest\.json: cannot be read"):
         RunStore.open(run)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"tags": ["a"]}, "tags must be an object of texts"),
+        ({"label": 5}, "label must be text"),
+        ({"dataset": "air"}, "dataset must be an object"),
+        ({"dataset": {"task_sizes": {"speech_QA": "many"}}}, r"dataset\.task_sizes must be an object of counts"),
+        ({"selection": {"samples": -1}}, r"selection\.samples must be a count"),
+        ({"fingerprint": []}, "fingerprint must be an object"),
+        ({"fingerprint": {"judge": {"do_swap": "no"}}}, r"fingerprint\.judge\.do_swap must be true or false"),
+        ({"settings": 5}, "settings must be an object"),
+    ],
+)
+def test_a_manifest_of_another_shape_is_refused(run: Path, wrong: Json, says: str) -> None:
+    """What an editor or another program made of it is said by field, and is no traceback later."""
+    manifest = json.loads((run / MANIFEST).read_bytes())
+    (run / MANIFEST).write_text(json.dumps({**manifest, **wrong}))
+    with pytest.raises(RunDirectoryError, match=rf"cannot be read: {says}, but is .*restore it from a copy"):
+        RunStore.open(run)
+
+
+def test_null_stands_for_what_is_not_there(run: Path) -> None:
+    """Fields of a manifest or a line that are null are as good as absent, where they may be absent."""
+    manifest = json.loads((run / MANIFEST).read_bytes())
+    nothing = dict.fromkeys(("label", "tags", "dataset", "selection", "fingerprint", "answers_from"))
+    (run / MANIFEST).write_text(json.dumps({**manifest, **nothing}))
+    append_raw(run, ANSWERS, changed_line(run, ANSWERS, clip=None, reasoning=None, failure=None))
+    with RunStore.open(run) as store:
+        assert store.skipped_lines == 0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from otoscope.errors import RunDirectoryError
 from otoscope.records import (
     Json,
 )
+from otoscope.store import shapes
 from otoscope.store.lines import parse_line
 
 FORMAT = 1
@@ -39,8 +40,8 @@ def read_manifest(path: Path) -> Json:
     version, run_id = manifest.get("format"), manifest.get("run_id")
     if type(version) is not int or not isinstance(run_id, str):
         raise RunDirectoryError(
-            f"{path}: cannot be read: it must name a format and a run_id, but has {version!r} and "
-            f"{run_id!r}. Restore it from a copy"
+            f"{path}: cannot be read: it must name a format and a run_id, but has {version!r:.80} and "
+            f"{run_id!r:.80}. Restore it from a copy"
         )
     if version > FORMAT:
         raise RunDirectoryError(
@@ -50,9 +51,14 @@ def read_manifest(path: Path) -> Json:
         )
     if version < OLDEST_FORMAT:
         raise RunDirectoryError(
-            f"{path}: has run format {version}, and this is otoscope {__version__}, which reads none older than "
-            f"{OLDEST_FORMAT}. It was written by otoscope {manifest.get('package_version', '?')}: use that version"
+            f"{path}: has run format {version}, and this is otoscope {__version__}, which reads none older "
+            f"than {OLDEST_FORMAT}. It was written by otoscope {manifest.get('package_version', '?')}: use "
+            "that version"
         )
+    try:
+        shapes.check(manifest, shapes.MANIFEST)
+    except TypeError as error:
+        raise _unreadable(path, str(error)) from None
     return manifest
 
 

@@ -18,6 +18,7 @@ from otoscope.records import (
     Sample,
     json_bytes,
 )
+from otoscope.store import shapes
 
 Place = tuple[int, int]
 """Offset and length of a line."""
@@ -139,10 +140,8 @@ def shared(text: str, known: Iterable[str]) -> str:
 
 
 def stored_failure(place: Place, digest: str, failure: Json, clip: Json | None = None) -> StoredFailure:
-    """Return what is kept in memory of a failure line. Raises as :func:`optional_object` does."""
-    return StoredFailure(
-        place, digest, FailureKind(failure["kind"]), optional_object(failure, "file"), clip or None
-    )
+    """Return what is kept in memory of a failure line. Raises ``ValueError`` for a kind that there is not."""
+    return StoredFailure(place, digest, FailureKind(failure["kind"]), failure.get("file"), clip or None)
 
 
 def failure_of(told: Sequence[Json]) -> Failure:
@@ -195,6 +194,17 @@ def replies_of(told: Iterable[Json]) -> tuple[Reply, ...]:
     return tuple(Reply.from_json(reply) for reply in (*earlier, *asking))
 
 
+def check_line(line: Json) -> None:
+    """Check the form of all that is read of a line later, whatever it tells.
+
+    Raises ``KeyError``, ``TypeError`` or ``ValueError``.
+    """
+    shapes.check(line, shapes.LINE)
+    for reply in line.get("replies", ()):
+        shapes.check(reply, shapes.REPLY)
+    replies_of([line])
+
+
 def check_scores(*scores: Any) -> None:
     """Raise ``ValueError`` unless all are numbers from 0 to 10."""
     for score in scores:
@@ -208,14 +218,6 @@ def text_of(line: Json, name: str) -> str:
     value = line[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} must be text")
-    return value
-
-
-def optional_object(line: Json, name: str) -> Json | None:
-    """Return an object field, or ``None`` where it is null or absent. Raises ``TypeError``."""
-    value = line.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise TypeError(f"{name} must be an object")
     return value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import sys
@@ -47,11 +46,11 @@ from otoscope.store.lines import (
     StoredAnswer,
     StoredFailure,
     VerdictLines,
+    check_line,
     check_scores,
     failure_of,
     line_bytes,
     open_end,
-    optional_object,
     parse_line,
     replies_of,
     same_verdict,
@@ -455,8 +454,8 @@ class RunStore:
     def samples(self) -> list[Sample]:
         """Return this run's samples, as ``samples.jsonl`` has them.
 
-        Raises ``RunDirectoryError``, also when they are not as many as the manifest says, or not all different:
-        every mean would be another one, and nobody would see why.
+        Raises ``RunDirectoryError``, also when they are not as many as the manifest says, or not all
+        different: every mean would be another one, and nobody would see why.
         """
         path = self.path / SAMPLES
         try:
@@ -609,23 +608,22 @@ class RunStore:
             line = parse_line(data)
             if line["run"] not in runs or line.get("repeat", 0) != 0:
                 return False
-            optional_object(line, "failure")
-            replies_of([line])
+            check_line(line)
             self._index_line(name, line, place)
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
         return True
 
     def _index_line(self, name: str, line: Json, place: Place) -> None:
-        """Check a line's form but for its replies, so that reading it back cannot fail, then index it."""
-        key, failure = text_of(line, "key"), optional_object(line, "failure")
+        """Index a line whose form was checked, or is ours. Raises as its own fields' checks do."""
+        key, failure = text_of(line, "key"), line.get("failure")
         read = self._index_answer if name == ANSWERS else self._index_verdict
         read(self._lines.get(key) or SampleLines(), key, line, failure, place)
 
     def _index_answer(
         self, lines: SampleLines, key: str, line: Json, failure: Json | None, place: Place
     ) -> None:
-        digest, clip = text_of(line, "sample_digest"), optional_object(line, "clip") or {}
+        digest, clip = text_of(line, "sample_digest"), line.get("clip") or {}
         if failure is not None:
             lines.failures += (stored_failure(place, digest, failure, clip),)
         else:
@@ -658,7 +656,6 @@ class RunStore:
         else:
             check_scores(line["reference_score"], line["answer_score"])
             text_of(line, "score_kind")
-            optional_object(line, "probabilities")
             if verdict.success is None:
                 verdict.success = place
             else:
