@@ -539,9 +539,7 @@ def test_leftovers_of_crashes_are_swept(run_path: Path) -> None:
         assert leftovers(run_path) == [".lock-stale-young", "answers.jsonl"]
 
 
-def test_a_probe_that_is_swept_away_is_made_again(
-    run_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_is_swept_away_is_made_again(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks a network file system for its time while the owner sweeps gets it at the next try."""
     touch, swept = os.utime, 0
 

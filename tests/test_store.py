@@ -890,7 +890,10 @@ def test_an_unreadable_manifest_is_refused(run: Path, content: bytes) -> None:
         ({"tags": ["a"]}, "tags must be an object of texts"),
         ({"label": 5}, "label must be text"),
         ({"dataset": "air"}, "dataset must be an object"),
-        ({"dataset": {"task_sizes": {"speech_QA": "many"}}}, r"dataset\.task_sizes must be an object of counts"),
+        (
+            {"dataset": {"task_sizes": {"speech_QA": "many"}}},
+            r"dataset\.task_sizes must be an object of counts",
+        ),
         ({"selection": {"samples": -1}}, r"selection\.samples must be a count"),
         ({"fingerprint": []}, "fingerprint must be an object"),
         ({"fingerprint": {"judge": {"do_swap": "no"}}}, r"fingerprint\.judge\.do_swap must be true or false"),
@@ -977,7 +980,7 @@ def test_samples_are_read_back(run: Path) -> None:
 
 
 def test_samples_that_are_not_the_manifest_s_are_an_error(tmp_path: Path) -> None:
-    """A list that lost its last lines, or holds one twice, would give another mean and nobody would see why."""
+    """A list that lost its last lines, or holds one twice, would give another mean, unnoticed."""
     lines = [sample_to_line(a_sample(number)) for number in (1, 2, 3)]
     with writable(tmp_path, {"selection": {"samples": 3}}) as store:
         store.write_samples(lines)

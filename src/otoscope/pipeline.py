@@ -40,7 +40,7 @@ SYNC_INTERVAL = 0.2
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at whether the lock is ours: what is paid for after that is paid for twice."""
 LOOK_OVERDUE = 2 * LOOK_INTERVAL
-"""After so many seconds without a look this process may have been stopped, and another one gone on meanwhile."""
+"""After so many seconds without a look this process may have been stopped, and another one gone on."""
 FIRST_TRIES = 3
 """Samples that may fail in a row, each alone, before an endpoint that served none is given up."""
 BLANK_WINDOW, BLANK_LIMIT = 100, 5
@@ -292,7 +292,7 @@ class Pipeline:
         result = await self._backend.answer(
             sample,
             clip,
-            earlier=self._store.interim_replies(sample, clip_sha256=clip and clip.sha256),
+            earlier=self._store.interim_replies(sample, clip_sha256=None if clip is None else clip.sha256),
             keep=lambda failure: self._store.append_answer(sample, clip, failure),
         )
         await self._look_if_overdue()

@@ -138,7 +138,7 @@ MANIFEST: Mapping[str, Shape] = {
 
 
 def check(value: Mapping[str, Any], shapes: Mapping[str, Shape], place: str = "") -> None:
-    """Raise ``TypeError``, in words, for the first field that has not its shape, ``place`` before its name."""
+    """Raise ``TypeError`` for the first field that has not its shape; ``place`` goes before its name."""
     for name, shape in shapes.items():
         if name not in value:
             continue
