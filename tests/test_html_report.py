@@ -6,18 +6,20 @@ import base64
 import hashlib
 import html
 import json
+import os
 import random
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from otoscope.errors import ConfigError
-from otoscope.records import FailureKind, Sample
+from otoscope.records import Answer, FailureKind, Outcome, Sample
 from otoscope.reports.html import compared, render_html
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.html.page import SCRIPTS
@@ -326,31 +328,44 @@ def test_clips_are_linked_from_where_the_page_lies(tmp_path: Path) -> None:
     assert clips.link(sample) == "../../data%20%231/Chat/speech_QA_x/a%20%22b%22%20%E8%AA%9E%3F.wav"
 
 
-@pytest.mark.parametrize("root", [None, "", "/no/such/folder"])
-def test_there_is_no_link_into_a_folder_that_is_not_there(root: str | None, tmp_path: Path) -> None:
-    """Nor an embedded clip."""
-    clips = Clips({"dataset": {"root": root}}, tmp_path)
-    assert clips.link(samples(few(1))[0]) is None
-    assert clips.embedded(samples(few(1))[0]) is None
+@pytest.mark.parametrize("page", [".", "data", "data/Chat/x", "data/Chat", "runs/one"])
+@pytest.mark.parametrize("folder", ["Chat/x", "Chat/./x/", "Chat/x/../y z", "Chat", "#1/é"])
+@pytest.mark.parametrize("name", ["a.wav", "A-b_0.mp3", "a b.wav", ".wav", "-", "%41.wav"])
+def test_a_link_leads_from_the_page_to_the_clip(tmp_path: Path, page: str, folder: str, name: str) -> None:
+    """Followed as a browser follows it, it ends at the clip, whatever the names and wherever the page."""
+    (tmp_path / "data").mkdir()
+    sample = replace(samples(few(1))[0], audio_path=f"{folder}/{name}")
+    clips = Clips({"dataset": {"root": str(tmp_path / "data")}}, tmp_path / page)
+    clip = os.path.normpath(tmp_path / "data" / folder / name)
+    assert clips.link(sample) == quote(os.path.relpath(clip, tmp_path / page))
+    assert clips.link(sample) == clips.link(replace(sample, uniq_id=2))
 
 
-def test_only_clips_within_the_data_are_embedded(tmp_path: Path) -> None:
-    """A path or a link that leaves the data root would put a stranger's file into the page."""
-    data = tmp_path / "data"
-    (data / "Chat").mkdir(parents=True)
-    (tmp_path / "secret.wav").write_bytes(b"secret")
-    (data / "Chat" / "link.wav").symlink_to(tmp_path / "secret.wav")
-    (data / "Chat" / "clip.wav").write_bytes(b"RIFF")
-    (data / "Chat" / "notes.txt").write_bytes(b"text")
-    clips = Clips({"dataset": {"root": str(data)}}, tmp_path)
-    sample = samples(few(1))[0]
-    found = {
-        path: clips.embedded(replace(sample, audio_path=path))
-        for path in ("../secret.wav", "Chat/link.wav", "Chat/notes.txt", "Chat/gone.wav", "Chat/clip.wav")
-    }
-    assert found.pop("Chat/clip.wav") == "data:audio/wav;base64," + base64.b64encode(b"RIFF").decode()
-    assert set(found.values()) == {None}
-    assert clips.link(replace(sample, audio_path="../secret.wav")) is None
+@pytest.mark.parametrize("path", ["/a.wav", "/etc/a.wav", "../a.wav", "Chat/../../a.wav", "../data-2/a.wav"])
+def test_there_is_no_link_out_of_the_data(tmp_path: Path, path: str) -> None:
+    """A path that leaves the data root has none."""
+    (tmp_path / "data").mkdir()
+    clips = Clips({"dataset": {"root": str(tmp_path / "data")}}, tmp_path)
+    assert clips.link(replace(samples(few(1))[0], audio_path=path)) is None
+
+
+def test_what_was_sent_stands_only_beside_replies_for_which_it_was_another(small: Reported) -> None:
+    """What was sent most often the page says once; it is not repeated with thousands of replies."""
+    special = {5: {"temperature": 1, "top_p": 0.5}}
+
+    def outcomes() -> Iterator[Outcome]:
+        for number, outcome in enumerate(small.outcomes()):
+            if number in special and isinstance(outcome.answer, Answer):
+                reply = replace(outcome.answer.replies[0], parameters=special[number])
+                yield replace(outcome, answer=replace(outcome.answer, replies=(reply,)))
+            else:
+                yield outcome
+
+    rows = unpacked(page(replace(small, outcomes=outcomes)))["samples"]
+    replies = [reply for row in rows for reply in row["runs"][0].get("replies", ())]
+    verdicts = [verdict for row in rows for verdict in row["runs"][0].get("verdicts", {}).values()]
+    assert [reply["sent"] for reply in replies if "sent" in reply] == ['{"temperature":1,"top_p":0.5}']
+    assert not [reply for verdict in verdicts for reply in verdict["replies"] if "sent" in reply]
 
 
 def test_embedded_clips_are_in_the_page_with_a_word_about_their_licences(tmp_path: Path) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from otoscope.cli import main
+from otoscope.cli.reporting import has_page
 from tests.scripted_server import ScriptedServer
 from tests.support import DEMO, flags, lines, otoscope
 
@@ -34,6 +39,92 @@ def test_an_evaluation_ends_with_a_page(tmp_path: Path) -> None:
     assert text.lower().startswith("<!doctype html>")
     assert "Content-Security-Policy" in text
     assert "scripted-model" in text
+
+
+def test_a_resume_that_finds_nothing_to_do_leaves_everything_as_it_is(tmp_path: Path) -> None:
+    """No request, and no file of the run is written again: neither its numbers nor its page."""
+    path = tmp_path / "run"
+    with ScriptedServer() as server:
+        words = flags(server.url, DEMO, "--run-dir", str(path))
+        first = otoscope(*words, page=True, timeout=240)
+        before = {file.name: file.stat().st_mtime_ns for file in path.iterdir()}
+        server.reset()
+        again = otoscope(*words, page=True, timeout=240)
+        requests = len(server.requests)
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert requests == 0
+    assert {file.name: file.stat().st_mtime_ns for file in path.iterdir()} == before
+    assert again.stdout == first.stdout
+    assert "Report:" not in again.stderr
+
+
+def test_a_resume_that_changes_what_the_page_says_writes_it_again(tmp_path: Path) -> None:
+    """No sample was owed, but the run has a label now."""
+    path = tmp_path / "run"
+    with ScriptedServer() as server:
+        words = flags(server.url, DEMO, "--limit", "1", "--tasks", "sound_QA", "--run-dir", str(path))
+        assert otoscope(*words, page=True, timeout=240).returncode == 0
+        again = otoscope(*words, "--label", "renamed since", page=True, timeout=240)
+    assert again.returncode == 0, again.stderr
+    page = path / "report.html"
+    assert f"Report: {page}" in again.stderr
+    assert "renamed since" in page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def paged(run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the run with its page."""
+    path = tmp_path / "paged"
+    shutil.copytree(run, path)
+    assert main(["report", str(path), "--format", "html"]) == 0
+    return path
+
+
+def test_a_page_counts_as_long_as_nothing_it_was_made_of_is_newer(paged: Path) -> None:
+    """A line, a manifest or a summary that came after it makes it an old one."""
+    page = paged / "report.html"
+    assert has_page(paged, "en")
+    written = page.stat().st_mtime_ns
+    for name in ("manifest.json", "answers.jsonl", "verdicts.jsonl", "samples.jsonl", "summary.json"):
+        before = (paged / name).stat().st_mtime_ns
+        os.utime(paged / name, ns=(written, written))
+        assert not has_page(paged, "en")
+        os.utime(paged / name, ns=(before, before))
+    assert has_page(paged, "en")
+    page.unlink()
+    assert not has_page(paged, "en")
+
+
+def test_a_page_counts_only_in_its_language_and_by_this_version(paged: Path) -> None:
+    """What it opens in and what wrote it stand at its beginning."""
+    page = paged / "report.html"
+    assert not has_page(paged, "zh")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace('content="otoscope ', 'content="otoscope 0', 1), encoding="utf-8")
+    assert not has_page(paged, "en")
+
+
+def test_a_page_takes_one_reading_of_the_run(run: Path, tmp_path: Path) -> None:
+    """Numbers, charts and samples come of one reading: a file is opened to be indexed and to be read."""
+    code = (
+        "import collections, json, os, sys\n"
+        "opened = collections.Counter()\n"
+        "def hear(event, arguments):\n"
+        "    if event == 'open' and isinstance(arguments[0], (str, bytes)):\n"
+        "        opened[os.path.basename(os.fsdecode(arguments[0]))] += 1\n"
+        "sys.addaudithook(hear)\n"
+        "from otoscope.cli import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "print(json.dumps(opened))"
+    )
+    words = ["report", str(run), "--format", "html", "--output", str(tmp_path / "page.html")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, timeout=240
+    )
+    opened = json.loads(done.stdout)
+    assert opened["samples.jsonl"] == 1
+    assert 1 <= opened["answers.jsonl"] <= 2
+    assert 1 <= opened["verdicts.jsonl"] <= 2
 
 
 def test_a_place_that_cannot_be_written_is_named(run: Path) -> None:

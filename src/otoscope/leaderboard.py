@@ -24,9 +24,9 @@ from otoscope.judge_profile import JudgeProfile, judge_profile
 from otoscope.parsing import PARSER_VERSION
 from otoscope.published import PublishedScore, published_scores
 from otoscope.records import Json
-from otoscope.runs import load_run
-from otoscope.scoring import CONTROL_WARNINGS, FORMAT, FULL_COVERAGE
-from otoscope.store import ANSWERS, MANIFEST, SUMMARY, VERDICTS
+from otoscope.runs import current_summary, load_run
+from otoscope.scoring import CONTROL_WARNINGS, FULL_COVERAGE
+from otoscope.store import MANIFEST
 
 LOCAL = "local"
 """The status of a run under the folder; published rows have their own."""
@@ -435,34 +435,12 @@ def _local_row(path: Path, skip: Callable[[str], None]) -> Row | None:
 
 def _row_of(path: Path) -> Row:
     """Return the row of a run: from its summary where that is current, else from its lines."""
-    stored = _current_summary(path)
+    stored = current_summary(path)
     if stored is not None:
         # Where it was edited by hand, the lines still have everything.
         with contextlib.suppress(*_MALFORMED):
             return _summary_row(path, stored)
     return _summary_row(path, load_run(path).summary.to_json())
-
-
-def _current_summary(path: Path) -> Json | None:
-    """Return what ``summary.json`` holds, or ``None`` where it may not say what the run's lines do."""
-    file = path / SUMMARY
-    try:
-        written = file.stat().st_mtime_ns
-        inputs = [path / name for name in (MANIFEST, ANSWERS, VERDICTS)]
-        # Not newer is not enough: a file system may tell times to the second only.
-        if any(other.stat().st_mtime_ns >= written for other in inputs if other.exists()):
-            return None
-        summary = json.loads(file.read_bytes(), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(summary, dict):
-        return None
-    kind = (summary.get("format"), summary.get("scoring"), summary.get("view"))
-    return summary if kind == (FORMAT, "default", "full") else None
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _summary_row(path: Path, summary: Json) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,17 @@ from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
 from otoscope.errors import ConfigError, did_you_mean
 from otoscope.records import Failure, Json, Order, Outcome, Sample, Sending
-from otoscope.scoring import Rule, Scoring, Summary, Summing, control_of, result_line, summarise
-from otoscope.store import MANIFEST, SUMMARY, RunStore, read_manifest, sample_to_line
+from otoscope.scoring import FORMAT, Rule, Scoring, Summary, Summing, control_of, result_line, summarise
+from otoscope.store import (
+    ANSWERS,
+    MANIFEST,
+    SAMPLES,
+    SUMMARY,
+    VERDICTS,
+    RunStore,
+    read_manifest,
+    sample_to_line,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class Run:
 
     path: Path
     summary: Summary = field(repr=False)
+    changed: bool = field(default=False, repr=False, compare=False)
+    """Whether its results were written anew in this session."""
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -85,21 +96,59 @@ class DryRun:
         return max(0, usable * len(Order.judged(swap=judge.swap)) - self.verdicts_done)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A stored run that is about to be read: what is known of it before its samples are."""
+
+    manifest: Mapping[str, Any]
+    rule: Rule
+    """How its samples are scored."""
+    view: str
+    """Of which samples it is summed up: one of :data:`otoscope.benchmark.VIEWS`."""
+
+
+Listener = Callable[[Outcome], None]
+
+
 def load_run(path: str | Path, *, scoring: str = "default", view: str = "full") -> Run:
     """Read a run and sum it up by a scoring rule, over the samples of a view.
 
     ``scoring`` is ``default`` or ``official``; ``view`` is one of :data:`otoscope.benchmark.VIEWS`. Raises
     ``RunDirectoryError``, and ``ConfigError`` where the run cannot be scored like that.
     """
-    rule = _rule(scoring)
+    return read_run(Path(path), scoring=scoring, view=view, listeners=lambda _reading: ())
+
+
+def read_run(
+    path: Path, *, scoring: str, view: str, listeners: Callable[[Reading], Iterable[Listener]]
+) -> Run:
+    """Load a run as :func:`load_run` does, and let others hear of its samples in the same reading.
+
+    ``listeners`` is asked once, before the first sample; who it returns hears of each sample of the view.
+    Raises as :func:`load_run` does.
+    """
+    rule = _scoring(scoring)
     if view not in VIEWS:
         known = ", ".join(VIEWS)
         raise ConfigError(f"view: there is no {view!r}{did_you_mean(view, VIEWS)}; there are {known}")
-    with RunStore.open(Path(path)) as store:
-        return Run(Path(path), summary_of(store, store.samples(), scoring=rule, view=view))
+    with RunStore.open(path) as store:
+        reading = Reading(store.manifest, rule_of(store.manifest, rule), view)
+        summing = Summing(orders=reading.rule.orders, manifest=store.manifest, scoring=rule, view=view)
+        told = (summing.add, *listeners(reading))
+        samples = store.samples()
+        for outcome in store.outcomes(samples, store.manifest.get("judge_id")):
+            if outcome.sample.task in VIEWS[view]:
+                for tell in told:
+                    tell(outcome)
+        return Run(path, summing.summary(**_beside(store, samples)))
 
 
-def _rule(scoring: str) -> Scoring:
+def rule_of(manifest: Mapping[str, Any], scoring: Scoring) -> Rule:
+    """Return the rule by which a run's samples are scored, by its manifest."""
+    return Rule(scoring, judged_orders(manifest), bool(manifest.get("unjoined")))
+
+
+def _scoring(scoring: str) -> Scoring:
     match scoring:
         case "default" | "official":
             return scoring
@@ -147,6 +196,53 @@ def write_results(store: RunStore, samples: Sequence[Sample]) -> Summary:
     summary = summing.summary(**_beside(store, samples))
     store.write_file(SUMMARY, json.dumps(summary.to_json(), indent=1, allow_nan=False).encode() + b"\n")
     return summary
+
+
+def current_summary(path: Path) -> Json | None:
+    """Return what ``summary.json`` holds, or ``None`` where it may not say what the run's lines do.
+
+    It is by the default rules, of all the run's samples. Nothing but its outermost form was looked at.
+    """
+    file = path / SUMMARY
+    try:
+        if not newer(file, [path / name for name in (MANIFEST, ANSWERS, VERDICTS)]):
+            return None
+        summary = json.loads(file.read_bytes(), parse_constant=_no_constant)
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(summary, dict):
+        return None
+    kind = (summary.get("format"), summary.get("scoring"), summary.get("view"))
+    return summary if kind == (FORMAT, "default", "full") else None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def newer(file: Path, inputs: Iterable[Path]) -> bool:
+    """Whether a file was written after all of those that it was made from. Raises ``OSError``."""
+    written = file.stat().st_mtime_ns
+    # Not older is not enough: a file system may tell times to the second only.
+    return all(other.stat().st_mtime_ns < written for other in inputs if other.exists())
+
+
+def standing_results(store: RunStore, samples: Sequence[Sample]) -> Summary | None:
+    """Return the summary that was written of just these samples, where no line was written since.
+
+    ``None`` where it may have changed: :func:`write_results` then sums up anew. Raises
+    ``RunDirectoryError`` where ``samples.jsonl`` cannot be read.
+    """
+    stored = current_summary(store.path)
+    if stored is None or not newer(store.path / SUMMARY, [store.path / SAMPLES]):
+        return None
+    told = ((sample.key, sample.digest) for sample in store.samples())
+    if list(told) != [(sample.key, sample.digest) for sample in samples]:
+        return None
+    try:
+        return Summary.from_json(stored)
+    except (AssertionError, AttributeError, KeyError, TypeError):  # by another version, or edited by hand
+        return None
 
 
 def _beside(store: RunStore, samples: Sequence[Sample]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from otoscope.config import Settings
 from otoscope.lock import RunLock
 from otoscope.records import Event, Failure, FailureKind, Notice, RunStarted, Sample
-from otoscope.runs import Run, judged_orders, write_results
+from otoscope.runs import Run, judged_orders, standing_results, write_results
 from otoscope.store import SAMPLES, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
 
 OnEvent = Callable[[Event], None]
@@ -75,8 +75,17 @@ async def carry_out(
         if lock.still_ours():
             write_results(store, samples)
         raise
+    idle = not (plan.answers or plan.verdicts or plan.superseded)
     # In a thread: other runs may be asking for their verdicts meanwhile.
-    return Run(store.path, await asyncio.to_thread(write_results, store, samples))
+    return await asyncio.to_thread(_summed_up, store, samples, idle=idle)
+
+
+def _summed_up(store: RunStore, samples: Sequence[Sample], *, idle: bool) -> Run:
+    """Return the run with its results: after a session without work those that it has, where they stand."""
+    standing = standing_results(store, samples) if idle else None
+    if standing is not None:
+        return Run(store.path, standing)
+    return Run(store.path, write_results(store, samples), changed=True)
 
 
 def run_blocking(call: Callable[[], _T]) -> _T:

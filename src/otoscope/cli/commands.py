@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +24,7 @@ from otoscope.cli.arguments import (
     refuse_empty_flags,
     task_config,
 )
-from otoscope.cli.reporting import PAGE, write_page_apart
+from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
 from otoscope.errors import EndpointError, OtoscopeError, RunDirectoryError, RunInterruptedError
@@ -84,13 +84,13 @@ class Command:
         except EndpointError as error:
             self._judge_is_gone = error.role == "judge"
             raise
-        self._show([run], several=False, changed={run.path})
+        self._show([run], several=False)
         return self._coverage([(run, settings)])
 
     def judge(self) -> int:
         """Judge what is stored."""
         from otoscope.cli.judging import dry_run, runs_to_judge, tell_plan
-        from otoscope.judging import Owed, Unusable, judge_all, look
+        from otoscope.judging import Unusable, judge_all, look
 
         if self._args.dry_run:
             return dry_run(self._args, self._environ)
@@ -110,8 +110,7 @@ class Command:
             for one, end in zip(found, ended, strict=True)
             if not (isinstance(one, Unusable) or end is None or isinstance(end, OtoscopeError))
         ]
-        judged = {one.path for one in found if isinstance(one, Owed)}
-        self._show([run for run, _ in done], several=len(runs) > 1, changed=judged)
+        self._show([run for run, _ in done], several=len(runs) > 1)
         for source, error in errors:
             # Trouble with its folder names that itself.
             which = "" if isinstance(error, RunDirectoryError) else f"{source}: "
@@ -223,12 +222,12 @@ class Command:
             self._say_what_helps(failures)
         return EXIT_INCOMPLETE
 
-    def _show(self, runs: Sequence[Run], *, several: bool, changed: Collection[Path]) -> None:
+    def _show(self, runs: Sequence[Run], *, several: bool) -> None:
         """Print the reports of what was run, and write the page of each run that changed or has none."""
         self._print(runs, several=several)
         if not self._args.no_html:
             for run in runs:
-                if run.path in changed or not (run.path / PAGE).exists():
+                if run.changed or not has_page(run.path, self._args.lang):
                     write_page_apart(run.path, self._args.lang)
 
     def _print(self, runs: Sequence[Run], *, several: bool) -> None:

@@ -10,12 +10,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otoscope._version import __version__
 from otoscope.benchmark import VIEWS
 from otoscope.choices import LANGUAGES
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
 
 if TYPE_CHECKING:
+    from otoscope.reports.gathered import Gathered
     from otoscope.reports.reported import Reported
     from otoscope.runs import Run
 
@@ -24,6 +26,8 @@ FORMATS = ("terminal", "html", "md", "latex", "csv", "json")
 EMBEDDED = ("all", "failed", "won", "tied", "lost")
 EXIT_NOTHING_SCORED = 1
 """Every sample of a run failed."""
+_HEAD = 4096
+"""Bytes at the beginning of a page that say its language and version."""
 PAGE_SECONDS = 600
 """How long the page may take at the end of an evaluation before it is given up."""
 
@@ -84,9 +88,20 @@ def add_language(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
     """Write the report. Raises ``RunDirectoryError`` and ``ConfigError``."""
+    _check(args)
+    if args.format == "html" and len(args.runs) == 1:
+        runs = [_write_page_of_one(args)]
+    else:
+        runs = _write_report(args)
+    if args.figures is not None:
+        _write_figures(runs, args)
+    nothing = [run for run in runs if 0 < run.summary.counts["expected"] == run.summary.counts["failed"]]
+    return EXIT_NOTHING_SCORED if nothing else 0
+
+
+def _write_report(args: argparse.Namespace) -> list[Run]:
     from otoscope.runs import load_run
 
-    _check(args)
     runs = [load_run(path, scoring=args.scoring, view=args.view) for path in args.runs]
     match args.format:
         case "terminal":
@@ -95,15 +110,29 @@ def run(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
             told = [run.summary.to_json() for run in runs]
             _write_text(as_json(told if len(told) > 1 else told[0]) + "\n", args.output)
         case "html":
-            _write_page(runs, args)
+            _write_page(_reported(runs), args)
         case "csv":
             _write_csv(runs, args)
         case _:
             _write_tables(runs, args)
-    if args.figures is not None:
-        _write_figures(runs, args)
-    nothing = [run for run in runs if 0 < run.summary.counts["expected"] == run.summary.counts["failed"]]
-    return EXIT_NOTHING_SCORED if nothing else 0
+    return runs
+
+
+def has_page(run_path: Path, language: str) -> bool:
+    """Whether a run has a page that opens in this language, of this version, and of what the run is now."""
+    from otoscope.runs import newer
+    from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS
+
+    page = run_path / PAGE
+    files = [run_path / name for name in (MANIFEST, ANSWERS, VERDICTS, SAMPLES, SUMMARY)]
+    try:
+        if not newer(page, files):
+            return False
+        with page.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return f'<html lang="{language}">'.encode() in head and f'"otoscope {__version__}"'.encode() in head
 
 
 def write_page_apart(run_path: Path, language: str) -> None:
@@ -149,24 +178,43 @@ def _write_terminal(runs: Sequence[Run], args: argparse.Namespace) -> None:
         render(one.summary, console(), run_path=one.path, language=args.lang)
 
 
-def _write_page(runs: Sequence[Run], args: argparse.Namespace) -> None:
+def _write_page_of_one(args: argparse.Namespace) -> Run:
+    """Write the page of a single run, whose samples are read once for all that stands in it."""
+    from otoscope.reports.gathered import Gathered
+    from otoscope.reports.reported import Reported
+    from otoscope.runs import read_run
+
+    (path,) = args.runs
+    gathered = Gathered(_page_of(args).parent)
+    run = read_run(path, scoring=args.scoring, view=args.view, listeners=gathered.listeners)
+    _write_page([Reported.of(run)], args, gathered)
+    return run
+
+
+def _write_page(runs: Sequence[Reported], args: argparse.Namespace, gathered: Gathered | None = None) -> None:
     from otoscope.reports.figures import page_figures
     from otoscope.reports.html import compared, render_html
     from otoscope.reports.reported import control_first
 
-    page = args.output or (runs[0].path / PAGE if len(runs) == 1 else Path(PAGE))
-    reported = control_first(_reported(runs))
+    page = _page_of(args)
+    reported = control_first(runs)
     comparison = compared(reported) if len(reported) == 2 else None
     text = render_html(
         reported,
         language=args.lang,
-        figures=page_figures(reported, comparison),
+        figures=page_figures(reported, comparison, gathered.measured if gathered else None),
         embed_audio=list(_to_embed(reported, args.embed_audio)),
         comparison=comparison,
         folder=page.parent,
+        book=gathered.book if gathered else None,
         now=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
     _write_text(text, page)
+
+
+def _page_of(args: argparse.Namespace) -> Path:
+    """Return where the page is to lie."""
+    return args.output or (args.runs[0] / PAGE if len(args.runs) == 1 else Path(PAGE))
 
 
 def _write_tables(runs: Sequence[Run], args: argparse.Namespace) -> None:

@@ -35,8 +35,9 @@ from otoscope.records import (
     RunStarted,
     tokens_used,
 )
+from otoscope.reports.counts import short_count
 from otoscope.reports.fetching import FetchDisplay
-from otoscope.reports.text import Cleaner, short_count
+from otoscope.reports.text import Cleaner
 
 REDRAWS_PER_SECOND = 4
 LINE_EVERY = 10.0

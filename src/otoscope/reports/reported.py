@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.records import Order, Outcome
-from otoscope.runs import Run, judged_orders
+from otoscope.runs import Run, judged_orders, rule_of
 from otoscope.scoring import Rule, Summary
 
 
@@ -38,7 +38,7 @@ class Reported:
     @property
     def rule(self) -> Rule:
         """The rule by which the summary scores its samples."""
-        return Rule(self.summary.scoring, self.orders, bool(self.manifest.get("unjoined")))
+        return rule_of(self.manifest, self.summary.scoring)
 
     @property
     def name(self) -> str:

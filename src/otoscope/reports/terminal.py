@@ -24,7 +24,8 @@ from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS, TASKS
 from otoscope.config import ANSWER_PARAMETERS, JUDGE_PARAMETERS
 from otoscope.records import Order
 from otoscope.reports.blocks import warning_text
-from otoscope.reports.text import Cleaner, print_line, print_wrapped, short_count
+from otoscope.reports.counts import short_count
+from otoscope.reports.text import Cleaner, print_line, print_wrapped
 from otoscope.reports.told import (
     audio_told,
     names_returned,

@@ -77,14 +77,6 @@ class Cleaner:
         return encoded.decode(self._encoding)
 
 
-def short_count(count: int) -> str:
-    """Return a count in three digits: 987, 12.3k, 1.24M."""
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if count >= 0.9995 * size:
-            return f"{count / size:.3g}{unit}"
-    return str(count)
-
-
 def print_wrapped(console: Console, text: Text, *, lead: Text | None = None) -> None:
     """Print a text wrapped behind its lead, further lines indented as far, without trailing spaces."""
     lead = lead or Text()

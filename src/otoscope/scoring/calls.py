@@ -36,7 +36,7 @@ class Calls:
                 self.tokens[name] += value if isinstance(value, int) else 0
             self.names[reply.model or "not named"] += 1
             self.endpoints[reply.endpoint or "?"] += 1
-            self.parameters[json.dumps(plain(reply.parameters), sort_keys=True)] += 1
+            self.parameters[_sorted_json(reply.parameters)] += 1
             if reply.started_at:  # else imported: nobody knows when
                 self.latencies.append(reply.latency)
                 self.first = min(self.first, reply.started_at)
@@ -79,3 +79,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
+
+
+_sorted_json = json.JSONEncoder(sort_keys=True, default=plain).encode

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from otoscope.benchmark import (
     AVERAGE_PARTS,
@@ -72,6 +73,12 @@ class Cell:
             raise AssertionError(
                 f"{self.scored} scored + {self.failed} failed + {self.pending} pending != {self.n}"
             )
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Cell:
+        """Read a cell as ``summary.json`` has it. Raises ``TypeError`` for fields that a cell has not."""
+        pairs = {name: tuple(value) for name, value in stored.items() if isinstance(value, list)}
+        return cls(**{**stored, **pairs})
 
     @property
     def coverage(self) -> float | None:

@@ -106,6 +106,20 @@ class Summary:
         """Whether the judge was asked at the official script's temperatures, and no other."""
         return set(self.judge_temperatures or ("",)) <= OFFICIAL_TEMPERATURES
 
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Summary:
+        """Read what :meth:`to_json` returned; intervals that are in no cell are lists then.
+
+        Raises ``KeyError``, ``TypeError`` or ``AttributeError`` for values of another form.
+        """
+        told = {**stored, **stored["fingerprint"]}
+        read: Json = {f.name: told[f.name] for f in fields(cls)}
+        for name in ("average", "mixed_audio", "all_samples"):
+            read[name] = Cell.from_json(read[name])
+        for name in ("categories", "tasks", "datasets"):
+            read[name] = {key: Cell.from_json(cell) for key, cell in read[name].items()}
+        return cls(**read)
+
     def to_json(self) -> Json:
         """Return the content of ``summary.json``: plain JSON values, n/a as ``null``, never NaN."""
         stored: Json = {"format": FORMAT, "benchmark": BENCHMARK}

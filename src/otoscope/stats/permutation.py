@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 _ROUNDING = 1e-12
 """Two sums of the same numbers count as equal up to this share of the sum of their sizes."""
 
@@ -26,6 +24,8 @@ def sign_flip_test(
     """
     if not contributions:
         return []
+    import numpy as np
+
     table = np.array(contributions, dtype=np.float64)
     if table.ndim != 2 or not np.isfinite(table).all():
         raise ValueError("the contributions must be a table of finite numbers: clips by cells")

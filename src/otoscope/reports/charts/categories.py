@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN
 from otoscope.leaderboard import published_judge
 from otoscope.published import PublishedScore, published_scores
+from otoscope.reports.charts.canvas import Across, Axes, Line
 from otoscope.reports.charts.measured import run_name
 from otoscope.reports.charts.style import (
     ANSWER,
@@ -28,6 +26,8 @@ from otoscope.reports.charts.style import (
     add_axes,
     foreign,
     key,
+    key_line,
+    key_mark,
     named,
     new_figure,
     set_ticks,
@@ -71,7 +71,9 @@ def draw(summary: Summary, say: Catalogue) -> Drawing | None:
     for row, name in zip(_PLACES, ROWS, strict=True):
         _row(axes, row, name, cells.get(name), say)
         _published(axes, row, name, cells.get(name), published, judge)
-    axes.axhline(_PLACES[-2] + 0.72, color=INK, alpha=RULE, linewidth=THIN, xmin=-0.19, xmax=1.26)
+    y = axes.y_at(_PLACES[-2] + 0.72)
+    ends = [(axes.left - 0.19 * axes.width, y), (axes.left + 1.26 * axes.width, y)]
+    axes.add(Line(pieces=[ends], color=INK, alpha=RULE, width=THIN))
     write(figure, _LEFT + (WIDE - _LEFT - _RIGHT) / 2, 0.03, say("chart.score"), ha="center", size=SMALL,
           alpha=QUIET)  # fmt: skip
     key(figure, _key(judge, say))
@@ -98,16 +100,14 @@ def _row(axes: Axes, row: float, name: str, cell: Cell | None, say: Catalogue) -
         write(axes, _VALUES, row, NOT_AVAILABLE, va="center", alpha=QUIET, beside=True, of=name)
         return
     if (bound := cell.lower_bound) is not None:
-        (line,) = axes.plot([bound, cell.gpt_score], [row, row], color=ANSWER, linewidth=LINE * 0.7,
-                            linestyle=(0, (1, 1.5)))  # fmt: skip
+        line = axes.line([bound, cell.gpt_score], [row, row], color=ANSWER, width=LINE * 0.7, dashes=(1, 1.5))
         named(line, "bound", name)
     if cell.ci95 is not None:
         whisker(axes, cell.ci95, row, ANSWER, name)
-    (mark,) = axes.plot([cell.gpt_score], [row], "o", color=ANSWER, markersize=MARK * 0.85)
+    mark = axes.marks([cell.gpt_score], [row], "o", color=ANSWER, size=MARK * 0.85)
     named(mark, "mean", name)
     if cell.reference_score is not None:
-        (mark,) = axes.plot([cell.reference_score], [row], "D", color=REFERENCE, fillstyle="none",
-                            markersize=MARK * 0.85)  # fmt: skip
+        mark = axes.marks([cell.reference_score], [row], "D", color=REFERENCE, size=MARK * 0.85, hollow=True)
         named(mark, "reference", name)
     write(axes, _VALUES, row, score_text(cell), va="center", bold=bold, beside=True, of=name)
     if bound is not None:
@@ -139,7 +139,11 @@ def _published(
             named(line, "published-same" if alike else "published-other", name)
     below = [one for one in scores[True] if one[0] <= cell.gpt_score]
     above = [one for one in scores[True] if one[0] > cell.gpt_score]
-    for nearest, ha in ((max(below, default=None), "right"), (min(above, default=None), "left")):
+    sides: tuple[tuple[tuple[float, str] | None, Across], ...] = (
+        (max(below, default=None), "right"),
+        (min(above, default=None), "left"),
+    )
+    for nearest, ha in sides:
         if nearest is not None:
             score, model = nearest
             write(axes, score, row + _NAMES, f"{foreign(model)} {score:.2f}", ha=ha, va="center",
@@ -150,20 +154,20 @@ def _key(judge: str | None, say: Catalogue) -> list[Entry]:
     entries: list[Entry] = [
         (
             (
-                Line2D([-5, 5], [0, 0], color=ANSWER, linewidth=LINE),
-                Line2D([0], [0], marker="o", color=ANSWER),
+                key_line((-5, 0), (5, 0), color=ANSWER, width=LINE),
+                key_mark("o", ANSWER),
             ),
             say("chart.mean_interval"),
         ),
         (
-            (Line2D([0], [0], marker="D", color=REFERENCE, fillstyle="none", markersize=MARK * 0.85),),
+            (key_mark("D", REFERENCE, size=MARK * 0.85, hollow=True),),
             say("chart.reference"),
         ),
     ]
     if judge is not None:
-        tick = Line2D([0, 0], [-3, 3], color=INK, alpha=QUIET, linewidth=0.9)
+        tick = key_line((0, -3), (0, 3), color=INK, alpha=QUIET, width=0.9)
         entries.append(((tick,), say("chart.published_same", judge=foreign(judge))))
-    tick = Line2D([0, 0], [-2, 2], color=INK, alpha=0.28, linewidth=THIN)
+    tick = key_line((0, -2), (0, 2), color=INK, alpha=0.28, width=THIN)
     entries.append(((tick,), say("chart.published_other" if judge else "chart.published_any")))
     return entries
 

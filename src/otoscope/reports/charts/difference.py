@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-
 from otoscope.benchmark import CATEGORIES
 from otoscope.comparison import CELLS, Comparison, Difference
+from otoscope.reports.charts.canvas import Axes, Figure, Line
 from otoscope.reports.charts.style import (
     INK,
     KEY_LINE,
+    MARK,
     MARKERS,
     NOT_AVAILABLE,
     QUIET,
@@ -28,6 +26,7 @@ from otoscope.reports.charts.style import (
     foreign,
     key,
     key_lines,
+    key_mark,
     named,
     new_figure,
     set_ticks,
@@ -68,8 +67,11 @@ def draw(comparison: Comparison, say: Catalogue) -> Drawing:
     axes.set_ylim(len(CELLS) - 0.5, -0.5)
     ticks = _ticks(reach)
     set_ticks(axes, "x", ticks, [signed(tick).rstrip("0").rstrip(".") or "0" for tick in ticks], grid=True)
-    axes.axvline(0, color=INK, alpha=RULE, linewidth=THIN * 1.5)
-    axes.axhline(len(CATEGORIES) - 0.5, color=INK, alpha=RULE, linewidth=THIN)
+    middle, below = axes.x_at(0), axes.y_at(len(CATEGORIES) - 0.5)
+    upright = [(middle, axes.bottom), (middle, axes.bottom + axes.height)]
+    across = [(axes.left, below), (axes.left + axes.width, below)]
+    axes.add(Line(pieces=[upright], color=INK, alpha=RULE, width=THIN * 1.5))
+    axes.add(Line(pieces=[across], color=INK, alpha=RULE, width=THIN))
     for place, cell in enumerate(CELLS):
         bold = cell == comparison.headline
         write(axes, -0.03, place, say(f"cell.{cell}"), ha="right", va="center", bold=bold, beside=True)
@@ -119,7 +121,7 @@ def _series(comparison: Comparison, say: Catalogue) -> list[_Series]:
 
 def _key(series: Sequence[_Series]) -> list[Entry]:
     looks = zip(series, SERIES * len(series), MARKERS * len(series), strict=False)
-    return [((Line2D([0], [0], marker=mark, color=color),), line.label) for line, color, mark in looks]
+    return [((key_mark(mark, color),), line.label) for line, color, mark in looks]
 
 
 def _mark(
@@ -131,8 +133,7 @@ def _mark(
         return
     if one.ci95 is not None:
         whisker(axes, one.ci95, at, color, name)
-    style = "none" if one.identical else "full"
-    (mark,) = axes.plot([one.value], [at], marker, color=color, fillstyle=style)
+    mark = axes.marks([one.value], [at], marker, color=color, size=MARK, hollow=one.identical)
     named(mark, "difference", name)
     text = _text(one, say)
     write(axes, 1.03, at, text, va="center", size=SMALL, bold=bold, beside=True, of=name)

@@ -54,7 +54,7 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
         bars = [(place - 0.43 * step, 0, 0.86 * step, share[place]) for place in sorted(share)]
         named(blocks(axes, bars, color), "shares", name)
         if middle is not None:
-            axes.plot([middle, middle], [0, highest], color=INK, linewidth=THIN)
+            axes.line([middle, middle], [0, highest], color=INK, width=THIN)
         write(axes, 0, highest * 1.1, say(f"chart.{name}"), beside=True)
         text = _mean(middle, say)
         write(axes, 1, highest * 1.1, text, ha="right", size=SMALL, alpha=QUIET, beside=True)

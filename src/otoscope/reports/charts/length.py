@@ -12,6 +12,7 @@ from otoscope.reports.charts.style import (
     COLUMN,
     INK,
     LINE,
+    MARK,
     QUIET,
     SMALL,
     Box,
@@ -58,13 +59,14 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
         if known.ci95 is not None:
             whisker(axes, known.ci95, at, ANSWER, str(number), upright=True)
         means.append((at, mean(scores)))
-    axes.plot(*zip(*means, strict=True), color=ANSWER, linewidth=LINE * 0.6, alpha=0.6)
-    (marks,) = axes.plot(*zip(*means, strict=True), "o", color=ANSWER)
+    places = [at for at, _ in means], [score for _, score in means]
+    axes.line(*places, color=ANSWER, width=LINE * 0.6, alpha=0.6)
+    marks = axes.marks(*places, "o", color=ANSWER, size=MARK)
     named(marks, "mean", "length")
     ticks = scale.ticks(6)
     set_ticks(axes, "x", [scale.at(tick) for tick in ticks], [f"{tick:,}" for tick in ticks], grid=False)
-    places = range(SCORE_MIN, SCORE_MAX + 1, 2)
-    set_ticks(axes, "y", places, [str(place) for place in places], grid=True)
+    rows = range(SCORE_MIN, SCORE_MAX + 1, 2)
+    set_ticks(axes, "y", rows, [str(row) for row in rows], grid=True)
     write(figure, _LEFT, _HEIGHT - 0.14, say("chart.length.y"), size=SMALL, alpha=QUIET)
     related = _correlation(summary, say)
     write(figure, COLUMN - _RIGHT, _HEIGHT - 0.14, related, ha="right", size=SMALL, alpha=QUIET)

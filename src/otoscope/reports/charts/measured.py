@@ -11,7 +11,7 @@ from otoscope.records import Answer, Order, Outcome, Reply
 from otoscope.reports.charts.style import foreign
 from otoscope.reports.reported import Reported
 from otoscope.reports.told import with_control
-from otoscope.scoring import Summary
+from otoscope.scoring import Rule, Summary
 from otoscope.texts import Catalogue
 
 
@@ -59,33 +59,36 @@ class Measured:
     model: Calls = field(default_factory=Calls)
     judge: Calls = field(default_factory=Calls)
 
+    def add(self, outcome: Outcome, rule: Rule) -> None:
+        """Add one sample, by the run's scoring rule."""
+        ruled = rule(outcome)
+        for score, reference in ruled.rows.values():
+            self.scores.append(score)
+            self.references.append(reference)
+        if len(ruled.by_order) == len(Order):
+            self.orders[ruled.by_order[Order.REFERENCE_FIRST][0], ruled.by_order[Order.ANSWER_FIRST][0]] += 1
+        answer = outcome.answer
+        if isinstance(answer, Answer) and ruled.result.gpt_score is not None:
+            self.lengths.append(Length(len(answer.text), ruled.result.gpt_score, outcome.clip_identity))
+        for reply in (*outcome.superseded, *(answer.replies if answer is not None else ())):
+            self.model.add(reply)
+        for reply in outcome.surplus:
+            self.judge.add(reply)
+        for verdict in outcome.verdicts.values():
+            for reply in verdict.replies:
+                self.judge.add(reply)
+
 
 def measure(run: Reported) -> Measured:
     """Read a run's samples."""
     found = Measured()
-    tasks = VIEWS[run.summary.view]
+    tasks, rule = VIEWS[run.summary.view], run.rule
     for outcome in run.outcomes():
         if outcome.sample.task in tasks:
-            _add(found, outcome, run)
+            found.add(outcome, rule)
     return found
 
 
 def run_name(summary: Summary, say: Catalogue) -> str:
     """Return what a run is called in a title: its label, else its model, and the control that it is."""
     return with_control(foreign(summary.label or summary.model, 60), summary.control, say)
-
-
-def _add(found: Measured, outcome: Outcome, run: Reported) -> None:
-    ruled = run.rule(outcome)
-    for score, reference in ruled.rows.values():
-        found.scores.append(score)
-        found.references.append(reference)
-    if len(ruled.by_order) == len(Order):
-        found.orders[ruled.by_order[Order.REFERENCE_FIRST][0], ruled.by_order[Order.ANSWER_FIRST][0]] += 1
-    answer = outcome.answer
-    if isinstance(answer, Answer) and ruled.result.gpt_score is not None:
-        found.lengths.append(Length(len(answer.text), ruled.result.gpt_score, outcome.clip_identity))
-    for reply in (*outcome.superseded, *(answer.replies if answer is not None else ())):
-        found.model.add(reply)
-    for reply in (*outcome.surplus, *(reply for one in outcome.verdicts.values() for reply in one.replies)):
-        found.judge.add(reply)

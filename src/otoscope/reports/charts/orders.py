@@ -6,10 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN
+from otoscope.reports.charts.canvas import POINTS, Area, Figure
 from otoscope.reports.charts.measured import Measured, run_name
 from otoscope.reports.charts.style import (
     ANSWER,
@@ -21,6 +19,7 @@ from otoscope.reports.charts.style import (
     THIN,
     Drawing,
     add_axes,
+    blocks,
     named,
     new_figure,
     set_ticks,
@@ -44,12 +43,11 @@ def draw(summary: Summary, measured: Measured, say: Catalogue) -> Drawing | None
     axes = add_axes(figure, _LEFT, _BOTTOM, _SIDE, _SIDE, ground=False)
     axes.set_xlim(lowest - 0.5, SCORE_MAX + 0.5)
     axes.set_ylim(lowest - 0.5, SCORE_MAX + 0.5)
-    axes.plot([lowest - 0.5, SCORE_MAX + 0.5], [lowest - 0.5, SCORE_MAX + 0.5], color=INK, alpha=RULE,
-              linewidth=THIN)  # fmt: skip
+    ends = [lowest - 0.5, SCORE_MAX + 0.5]
+    axes.line(ends, ends, color=INK, alpha=RULE, width=THIN)
     most = max(counts.values())
     for (x, y), count in sorted(counts.items()):
-        cell = Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, facecolor=ANSWER, alpha=_shade(count, most))
-        axes.add_patch(cell)
+        cell = blocks(axes, [(x - 0.46, y - 0.46, 0.92, 0.92)], ANSWER, alpha=_shade(count, most))
         named(cell, "count", f"{x},{y},{count}")
     places = range(SCORE_MIN, SCORE_MAX + 1, 2)
     for way in ("x", "y"):
@@ -91,9 +89,9 @@ def _scale(figure: Figure, most: int, say: Catalogue) -> None:
         steps.append(most)
     for number, count in enumerate(steps):
         y = bottom + number * (side + 0.05)
-        patch = Rectangle((left, y), side, side, facecolor=ANSWER, alpha=_shade(count, most),
-                          transform=figure.dpi_scale_trans)  # fmt: skip
-        figure.add_artist(patch)
+        corners = ((left, y), (left + side, y), (left + side, y + side), (left, y + side))
+        outline = [(POINTS * right, POINTS * up) for right, up in corners]
+        figure.add(Area(outlines=[outline], color=ANSWER, alpha=_shade(count, most)))
         write(figure, left + side + 0.05, y + 0.025, f"{count:,}", size=SMALL, alpha=QUIET)
     y = bottom + len(steps) * (side + 0.05) + 0.04
     write(figure, left, y, say("chart.samples"), size=SMALL, alpha=QUIET)

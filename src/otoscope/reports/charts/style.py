@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import math
 import unicodedata
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import matplotlib as mpl
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
-from matplotlib.transforms import Affine2D
+from otoscope.reports.charts.canvas import (
+    POINTS,
+    Across,
+    Area,
+    Axes,
+    Figure,
+    Item,
+    Line,
+    Marks,
+    Place,
+    Shape,
+    Text,
+    Up,
+)
 
 INK = "#1c1c1f"
 ANSWER = "#2877bb"
 REFERENCE = "#c8690a"
 SERIES = (ANSWER, REFERENCE, "#148f77", "#8b5fbf")
 """In this order, and again from the start, for several runs in one chart."""
-MARKERS = ("o", "D", "s", "^")
+MARKERS: tuple[Shape, ...] = ("o", "D", "s", "^")
 """One for each colour, so that no series is told by its colour alone."""
 FAILED = "#b5474d"
 
@@ -45,47 +48,10 @@ LINE, THIN = 1.4, 0.6
 MARK = 4.5
 """Size of a mark in points."""
 
+_PAD = 3.0
+"""Points between axes and their labels."""
+
 NOT_AVAILABLE = "n/a"
-
-_SETTINGS: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": TEXT,
-    # A dollar in a model's name is a dollar.
-    "text.parse_math": False,
-    "text.usetex": False,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.unicode_minus": True,
-    "lines.linewidth": LINE,
-    "lines.markersize": MARK,
-    "lines.markeredgewidth": 0.9,
-    "lines.solid_capstyle": "butt",
-    "path.simplify": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "otoscope",
-    # TrueType fonts in a PDF stay text; publishers refuse Type 3.
-    "pdf.fonttype": 42,
-    "pdf.compression": 6,
-}
-
-
-@contextmanager
-def applied(fonts: Sequence[str] = ()) -> Iterator[None]:
-    """Draw and write in this style; afterwards matplotlib's settings are what they were.
-
-    ``fonts`` are families for characters that matplotlib's own font lacks.
-    """
-    families = [*_SETTINGS["font.family"], *fonts]
-    with mpl.rc_context(), warnings.catch_warnings():
-        # Whatever a user's own matplotlibrc says must not show in a chart.
-        mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS | {"font.family": families})
-        # In SVG a text is shown in the reader's fonts, which have what matplotlib's own has not.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from (current )?font")
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,63 +63,56 @@ class Drawing:
     title: str
     description: str
 
-    def __post_init__(self) -> None:
-        # Nothing reaches out of its axes by mistake, and a clip path for each would be most of an SVG.
-        for artist in self.figure.findobj():
-            artist.set_clip_on(False)
-
     @property
     def wide(self) -> bool:
         """Whether it takes a page's full width."""
-        return bool(self.figure.get_figwidth() > COLUMN)
+        return self.figure.width > COLUMN
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure without a background. Sizes in inches."""
-    figure = Figure(figsize=(width, height))
-    figure.patch.set_visible(False)
-    return figure
+    return Figure(width, height)
 
 
 def add_axes(
     figure: Figure, left: float, bottom: float, width: float, height: float, *, ground: bool = True
 ) -> Axes:
     """Return new axes with their lower left corner and size in inches; the only line is the ``ground``."""
-    across, up = figure.get_size_inches()
-    axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
-    axes.patch.set_visible(False)
-    for side, spine in axes.spines.items():
-        spine.set_visible(ground and side == "bottom")
-        spine.set_linewidth(THIN)
-        spine.set_alpha(RULE)
-    axes.tick_params(length=0, pad=3, labelsize=SMALL)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes = Axes(left, bottom, width, height)
+    figure.axes.append(axes)
+    if ground:
+        ends = [(axes.left, axes.bottom), (axes.left + axes.width, axes.bottom)]
+        axes.ground(Line(pieces=[ends], color=INK, alpha=RULE, width=THIN))
     return axes
 
 
 def stamp(drawing: Drawing, text: str) -> Drawing:
     """Write a line above everything else in a chart, for what must be known wherever it is shown."""
     figure = drawing.figure
-    height = figure.get_figheight()
-    figure.set_figheight(height + _STAMP)
-    for axes in figure.axes:  # all else is placed in inches from the lower left corner
-        left, bottom, width, high = axes.get_position().bounds
-        share = height / (height + _STAMP)
-        axes.set_position((left, bottom * share, width, high * share))
+    height = figure.height
+    figure.height += _STAMP  # everything is placed from the lower left corner
     write(figure, _LEFT, height + 0.06, text, bold=True)
     return drawing
 
 
 def set_ticks(axes: Axes, way: str, places: Sequence[float], labels: Sequence[str], *, grid: bool) -> None:
     """Put ticks on the ``x`` or ``y`` axis: small texts, and faint lines through the chart with ``grid``."""
-    axis = axes.xaxis if way == "x" else axes.yaxis
-    axis.set_ticks(places, labels)
-    for label in axis.get_ticklabels():
-        label.set_alpha(QUIET)
-    if grid:
-        axes.set_axisbelow(True)
-        axes.grid(visible=True, axis="x" if way == "x" else "y", color=INK, alpha=FAINT, linewidth=THIN)
+    for place, label in zip(places, labels, strict=True):
+        if way == "x":
+            x, y = axes.x_at(place), axes.bottom
+            across: Across = "center"
+            up: Up = "top"
+            ends = [(x, y), (x, y + axes.height)]
+            at = (x, y - _PAD)
+        else:
+            x, y = axes.left, axes.y_at(place)
+            across, up = "right", "digits"
+            ends = [(x, y), (x + axes.width, y)]
+            at = (x - _PAD, y)
+        if grid:
+            axes.behind(Line(pieces=[ends], color=INK, alpha=FAINT, width=THIN))
+        if label:
+            axes.behind(Text(place=at, text=label, color=INK, alpha=QUIET, size=SMALL, across=across, up=up))
 
 
 def write(
@@ -162,8 +121,8 @@ def write(
     y: float,
     text: str,
     *,
-    ha: str = "left",
-    va: str = "baseline",
+    ha: Across = "left",
+    va: Up = "baseline",
     size: float = TEXT,
     alpha: float = FULL,
     bold: bool = False,
@@ -174,69 +133,66 @@ def write(
 
     ``beside`` the axes, ``x`` is a share of their width. ``of`` names what the text is of, for the SVG.
     """
-    if isinstance(place, Axes):
-        transform = place.get_yaxis_transform() if beside else place.transData
-    else:
-        transform = place.dpi_scale_trans
-    written = place.text(
-        x,
-        y,
-        text,
-        ha=ha,
-        va=va,
-        fontsize=size,
+    written = Text(
+        place=_place_of(place, x, y, beside=beside),
+        text=text,
+        color=INK,
         alpha=alpha if alpha < 1 else None,
-        fontweight="bold" if bold else "normal",
-        transform=transform,
+        size=size,
+        across=ha,
+        up=va,
+        bold=bold,
     )
     if of is not None:
-        written.set_gid(f"value:{of}")
+        named(written, "value", of)
+    place.add(written)
 
 
-def named(artist: Artist, kind: str, name: str) -> None:
-    """Say in the SVG what an artist is: a class, and the name of what it shows. Neither is foreign text."""
-    artist.set_gid(f"{kind}:{name}")
+def _place_of(place: Axes | Figure, x: float, y: float, *, beside: bool) -> Place:
+    if isinstance(place, Figure):
+        return POINTS * x, POINTS * y
+    return (place.left + place.width * x if beside else place.x_at(x)), place.y_at(y)
+
+
+def named(item: Item, kind: str, name: str) -> None:
+    """Say in the SVG what an item is: a class, and the name of what it shows. Neither is foreign text."""
+    item.kind, item.name = kind, name
 
 
 def whisker(
     axes: Axes, ends: tuple[float, float], at: float, color: str, name: str, *, upright: bool = False
 ) -> None:
     """Draw an interval as a line without caps: across, or ``upright``."""
-    across = ([at, at], list(ends)) if upright else (list(ends), [at, at])
-    (line,) = axes.plot(*across, color=color, linewidth=LINE)
-    named(line, "interval", name)
+    xs, ys = ([at, at], ends) if upright else (ends, [at, at])
+    named(axes.line(xs, ys, color=color, width=LINE), "interval", name)
 
 
 Box = tuple[float, float, float, float]
 """Left, bottom, width and height, in an axes' data."""
 
 
-def blocks(axes: Axes, boxes: Sequence[Box], color: str, *, alpha: float | None = None) -> PathPatch:
+def blocks(axes: Axes, boxes: Sequence[Box], color: str, *, alpha: float | None = None) -> Area:
     """Fill boxes, all as one shape: a histogram's bars, or the cells of one shade."""
-    outlines = []
-    for left, bottom, width, height in boxes:
-        right, top = left + width, bottom + height
-        corners = [(left, bottom), (left, top), (right, top), (right, bottom), (left, bottom)]
-        outlines.append(Path(corners, closed=True))
-    shape = PathPatch(Path.make_compound_path(*outlines), facecolor=color, alpha=alpha, linewidth=0)
-    axes.add_patch(shape)
-    return shape
+    area = Area(outlines=[_corners(axes, box) for box in boxes], color=color, alpha=alpha)
+    axes.add(area)
+    return area
 
 
-def strokes(axes: Axes, xs: Sequence[float], low: float, high: float, alpha: float, width: float) -> Line2D:
+def _corners(axes: Axes, box: Box) -> list[Place]:
+    left, bottom, width, height = box
+    right, top = left + width, bottom + height
+    return [axes.at(x, y) for x, y in ((left, bottom), (left, top), (right, top), (right, bottom))]
+
+
+def strokes(axes: Axes, xs: Sequence[float], low: float, high: float, alpha: float, width: float) -> Line:
     """Draw upright strokes of ink, all as one line with gaps."""
-    gap = math.nan
-    (line,) = axes.plot(
-        [place for x in xs for place in (x, x, gap)],
-        [low, high, gap] * len(xs),
-        color=INK,
-        alpha=alpha,
-        linewidth=width,
-    )
+    pieces = [[axes.at(x, low), axes.at(x, high)] for x in xs]
+    line = Line(pieces=pieces, color=INK, alpha=alpha, width=width)
+    axes.add(line)
     return line
 
 
-Entry = tuple[Sequence[Artist], str]
+Entry = tuple[Sequence[Line | Marks], str]
 """Marks around (0, 0), in points, and what they mean."""
 _LEFT, _MARK, _BETWEEN, KEY_LINE = 0.05, 0.17, 0.16, 0.16
 _STAMP = 0.22
@@ -250,7 +206,7 @@ def key_lines(entries: Sequence[Entry]) -> int:
 
 def key(figure: Figure, entries: Sequence[Entry]) -> None:
     """Draw marks with what they mean behind them, from a wide figure's upper left corner."""
-    top = figure.get_figheight() - 0.12
+    top = figure.height - 0.12
     for (marks, text), (line, x) in zip(entries, _key_places(entries), strict=True):
         y = top - line * KEY_LINE
         for mark in marks:
@@ -270,10 +226,26 @@ def _key_places(entries: Sequence[Entry]) -> list[tuple[int, float]]:
     return places
 
 
-def _place(mark: Artist, figure: Figure, x: float, y: float) -> None:
-    from_points = Affine2D().scale(1 / 72).translate(x, y)
-    mark.set_transform(from_points + figure.dpi_scale_trans)
-    figure.add_artist(mark)
+def key_line(*ends: Place, color: str, width: float, alpha: float | None = None) -> Line:
+    """Return a line of a key's entry: its ends in points around (0, 0)."""
+    return Line(pieces=[ends], color=color, width=width, alpha=alpha)
+
+
+def key_mark(shape: Shape, color: str, *, size: float | None = None, hollow: bool = False) -> Marks:
+    """Return a mark of a key's entry."""
+    return Marks(
+        places=[(0, 0)], shape=shape, color=color, size=MARK if size is None else size, hollow=hollow
+    )
+
+
+def _place(mark: Line | Marks, figure: Figure, x: float, y: float) -> None:
+    def moved(places: Sequence[Place]) -> list[Place]:
+        return [(POINTS * x + right, POINTS * y + up) for right, up in places]
+
+    if isinstance(mark, Line):
+        figure.add(replace(mark, pieces=[moved(piece) for piece in mark.pieces]))
+    else:
+        figure.add(replace(mark, places=moved(mark.places)))
 
 
 def text_width(text: str, size: float) -> float:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import ceil
 
-from matplotlib.figure import Figure
-
+from otoscope.reports.charts.canvas import Figure
 from otoscope.reports.charts.measured import Measured, run_name
 from otoscope.reports.charts.style import (
     INK,
@@ -26,7 +25,7 @@ from otoscope.reports.charts.style import (
     set_ticks,
     write,
 )
-from otoscope.reports.text import short_count
+from otoscope.reports.counts import short_count
 from otoscope.scoring import Summary
 from otoscope.texts import Catalogue
 
@@ -88,7 +87,7 @@ def _panel(
     bars = [(scale.low + (at + 0.06) * width, 0, 0.88 * width, count) for at, count in sorted(counts.items())]
     named(blocks(axes, bars, _COLORS[row]), row, column)
     half, most_of = _at_share(ordered, 0.5), _at_share(ordered, 0.95)
-    axes.plot([scale.at(half * unit)] * 2, [0, most], color=INK, linewidth=THIN)
+    axes.line([scale.at(half * unit)] * 2, [0, most], color=INK, width=THIN)
     ticks = scale.ticks(5)
     labels = [f"{tick / unit:g}" if tick < 1000 * unit else short_count(tick // unit) for tick in ticks]
     set_ticks(axes, "x", [scale.at(tick) for tick in ticks], labels, grid=False)

@@ -7,25 +7,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-
 from otoscope.benchmark import AVERAGE_PARTS, SCORE_MAX, SCORE_MIN, TASKS, VIEWS
+from otoscope.reports.charts.canvas import Axes, Figure, Text
 from otoscope.reports.charts.categories import score_text
 from otoscope.reports.charts.style import (
+    INK,
     LINE,
     MARK,
     MARKERS,
     QUIET,
     SERIES,
     SMALL,
+    TEXT,
     WIDE,
     Drawing,
     Entry,
     add_axes,
     foreign,
     key,
+    key_mark,
     named,
     new_figure,
     set_ticks,
@@ -165,12 +165,11 @@ def _frame(
     ticks = [tick * step for tick in range(math.ceil(limits[0] / step), math.floor(limits[1] / step) + 1)]
     labels = [f"{tick:g}" if number == 0 or number % 2 else "" for tick in ticks]
     set_ticks(axes, "y", ticks, labels, grid=True)
-    shown = _apart(xs, 72 * WIDE * axes.get_position().width)
+    shown = _apart(xs, axes.width)
     labelled = number not in (1, 2)
     set_ticks(axes, "x", shown, [_written(x) if labelled else "" for x in shown], grid=False)
-    place = axes.get_xaxis_transform()
-    title = axes.text(axes.get_xlim()[0], 1.04, say(f"cell.{name}"), transform=place)
-    title.set_fontweight("bold" if number == 0 else "normal")
+    above = (axes.left, axes.bottom + 1.04 * axes.height)
+    axes.add(Text(place=above, text=say(f"cell.{name}"), color=INK, size=TEXT, bold=number == 0))
 
 
 def _apart(xs: Sequence[float], room: float) -> list[float]:
@@ -201,13 +200,13 @@ def _line(axes: Axes, line: Sequence[_Point], name: str, place: int) -> None:
         return
     if len(known) > 1:
         places = [point.x for point, _, _ in known], [score for _, _, score in known]
-        (joined,) = axes.plot(*places, color=color, linewidth=LINE * 0.6, alpha=0.6)
+        joined = axes.line(*places, color=color, width=LINE * 0.6, alpha=0.6)
         named(joined, "line", name)
     for point, cell, score in known:
         if cell.ci95 is not None:
             whisker(axes, cell.ci95, point.x, color, name, upright=True)
-        style = "none" if _incomplete(point.summary) else "full"
-        (mark,) = axes.plot([point.x], [score], marker, color=color, fillstyle=style, markersize=MARK * 0.8)
+        hollow = _incomplete(point.summary)
+        mark = axes.marks([point.x], [score], marker, color=color, size=MARK * 0.8, hollow=hollow)
         named(mark, "mean", name)
 
 
@@ -217,10 +216,10 @@ def _key(lines: Sequence[Sequence[_Point]], say: Catalogue) -> list[Entry]:
         color, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
         first = line[0].summary
         name = say("chart.trend.judge", judge=foreign(first.judge or "?"))
-        mark = Line2D([0], [0], marker=marker, color=color)
+        mark = key_mark(marker, color)
         entries.append(((mark,), with_control(name, first.control, say)))
     if any(_incomplete(point.summary) for line in lines for point in line):
-        hollow = Line2D([0], [0], marker="o", color=SERIES[0], fillstyle="none")
+        hollow = key_mark("o", SERIES[0], hollow=True)
         entries.append(((hollow,), say("chart.trend.incomplete")))
     return entries
 

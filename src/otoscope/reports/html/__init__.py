@@ -14,7 +14,9 @@
     *.html.j2   the templates; style.css; the page's scripts, in the order of page.SCRIPTS
 """
 
+from otoscope.reports.html.clips import Clips
 from otoscope.reports.html.comparing import compared
 from otoscope.reports.html.page import render_html
+from otoscope.reports.html.rows import Book
 
-__all__ = ["compared", "render_html"]
+__all__ = ["Book", "Clips", "compared", "render_html"]

@@ -21,7 +21,7 @@ from otoscope.published import published_scores
 from otoscope.reports.html import headline, method, numbers, tables
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.html.comparing import compared
-from otoscope.reports.html.rows import book_of, embedded, packed
+from otoscope.reports.html.rows import Book, book_of, embedded, packed
 from otoscope.reports.html.words import Words, texts
 from otoscope.reports.reported import Reported
 from otoscope.reports.tables import by_judge
@@ -41,6 +41,7 @@ def render_html(
     embed_audio: Collection[str] = (),
     comparison: Comparison | ConfigError | None = None,
     folder: Path | None = None,
+    book: Book | None = None,
     now: str,
 ) -> str:
     """Return the page about one run, two that are compared, or several.
@@ -50,7 +51,8 @@ def render_html(
     ``difference``; of several ``trend``); they are put into the page as they are. ``embed_audio`` are the
     keys of samples whose clips are put into the page; other clips are linked from ``folder``, where the page
     will lie (default: the first run's directory). ``comparison`` is that of two runs, or why there is none
-    (default: it is made here). ``now`` is the time that the page says it was written at.
+    (default: it is made here). ``book`` has the samples, where they were read already. ``now`` is the time
+    that the page says it was written at.
 
     Raises ``KeyError`` for a language that there is not, and ``RunDirectoryError``.
     """
@@ -58,7 +60,8 @@ def render_html(
         comparison = compared(runs)
     with_samples = runs if len(runs) <= _MOST_WITH_SAMPLES else ()
     clips = [Clips(run.manifest, folder or runs[0].path) for run in with_samples]
-    book = book_of(with_samples, clips)
+    if book is None:
+        book = book_of(with_samples, clips)
     style, script = _file("style.css"), _script()
     template = {1: "one_run", 2: "two_runs"}.get(len(runs), "several_runs")
     page = (
@@ -73,8 +76,8 @@ def render_html(
             published=published_scores(),
             figures=figures.get(language) or next(iter(figures.values()), {}),
             packed_figures=packed({name: dict(drawn) for name, drawn in figures.items()}),
-            packed_samples=packed(book),
-            samples_count=len(book["samples"]),
+            packed_samples=packed(book.content(with_samples)),
+            samples_count=len(book),
             clips=embedded(with_samples, clips, frozenset(embed_audio)),
             facts={
                 "language": language,

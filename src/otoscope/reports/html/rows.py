@@ -11,28 +11,26 @@ from otoscope.benchmark import TASKS, VIEWS
 from otoscope.records import Answer, Failure, Json, Order, Outcome, Reply, Sample, Verdict, json_bytes
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.reported import Reported
-from otoscope.scoring.rules import Ruled, Scores
+from otoscope.scoring.rules import Rule, Ruled, Scores
 from otoscope.scoring.samples import result_of
 from otoscope.scoring.sent import NO_AUDIO, SHUFFLED, SILENCE, seconds_cut
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 
 
-def book_of(runs: Sequence[Reported], clips: Sequence[Clips]) -> Json:
-    """Return every sample of one run or several. Descriptions, which samples share, stand there once."""
-    book = _Book()
-    for index, run in enumerate(runs):
-        usual = _usual(run)
+def book_of(runs: Sequence[Reported], clips: Sequence[Clips]) -> Book:
+    """Read every sample of one run or several."""
+    book = Book()
+    for run, known in zip(runs, clips, strict=True):
+        part = book.part(run.rule, run.summary.control, known)
         for outcome in _shown(run):
-            book.add(index, run, outcome, clips[index], usual)
-    return {
-        "descriptions": list(book.descriptions),
-        "samples": list(book.samples.values()),
-    }
+            part.add(outcome)
+    return book
 
 
 def packed(value: Any) -> str:
     """Return JSON, compressed (zlib), in base64."""
-    return base64.b64encode(zlib.compress(json_bytes(value), 9)).decode("ascii")
+    # The highest level takes half as long again, for 2 % fewer bytes.
+    return base64.b64encode(zlib.compress(json_bytes(value), 6)).decode("ascii")
 
 
 def embedded(runs: Sequence[Reported], clips: Sequence[Clips], keys: Collection[str]) -> dict[str, str]:
@@ -51,26 +49,73 @@ def _shown(run: Reported) -> Iterator[Outcome]:
     return (outcome for outcome in run.outcomes() if outcome.sample.task in tasks)
 
 
-class _Book:
-    """The samples, each with a part for every run, and the descriptions that they share."""
+class Book:
+    """Every sample of one run or several. Descriptions, which samples share, stand there once."""
 
     def __init__(self) -> None:
-        self.samples: dict[str, Json] = {}
-        self.descriptions: dict[str, int] = {}
+        self._samples: dict[str, Json] = {}
+        self._descriptions: dict[str, int] = {}
+        self._parts: list[Part] = []
 
-    def add(
-        self, index: int, run: Reported, outcome: Outcome, clips: Clips, usual: Mapping[str, Json]
+    def part(self, rule: Rule, control: str | None, clips: Clips) -> Part:
+        """Return the part of one more run, to which its samples are to be added before the next one's."""
+        part = Part(rule, control, clips, len(self._parts), self._samples, self._descriptions)
+        self._parts.append(part)
+        return part
+
+    def content(self, runs: Sequence[Reported]) -> Json:
+        """Return what the page knows of the samples; ``runs`` are those of the parts, in their order."""
+        for part, run in zip(self._parts, runs, strict=True):
+            part.say_unusual(run)
+        return {"descriptions": list(self._descriptions), "samples": list(self._samples.values())}
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._samples)
+
+
+class Part:
+    """What a book has of one run."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        control: str | None,
+        clips: Clips,
+        index: int,
+        samples: dict[str, Json],
+        descriptions: dict[str, int],
     ) -> None:
-        sample = outcome.sample
-        row = self.samples.get(sample.key)
-        if row is None:
-            row = self.samples[sample.key] = self._sample(sample, clips)
-        if (clip := _clip(outcome, run.summary.control)) is not None:
-            row.setdefault("clip", clip)
-        row["runs"].extend([None] * (index - len(row["runs"])))
-        row["runs"].append(_result(run, outcome, usual))
+        self._rule = rule
+        self._control = control
+        self._clips = clips
+        self._index = index
+        self._samples = samples
+        self._descriptions = descriptions
+        self._sent = {"model": _Sent(), "judge": _Sent()}
 
-    def _sample(self, sample: Sample, clips: Clips) -> Json:
+    def add(self, outcome: Outcome) -> None:
+        """Add one sample."""
+        sample = outcome.sample
+        row = self._samples.get(sample.key)
+        if row is None:
+            row = self._samples[sample.key] = self._sample(sample)
+        if (clip := _clip(outcome, self._control)) is not None:
+            row.setdefault("clip", clip)
+        row["runs"].extend([None] * (self._index - len(row["runs"])))
+        row["runs"].append(self._result(outcome))
+
+    def say_unusual(self, run: Reported) -> None:
+        """Note with each reply what was sent for it, but where that is what was sent most often.
+
+        The page says that once, from the run's summary.
+        """
+        for role, sent in self._sent.items():
+            variants = (run.summary.observed.get(role) or {}).get("parameters") or [{"sent": {}}]
+            sent.note(but=dict(variants[0]["sent"]))
+
+    def _sample(self, sample: Sample) -> Json:
+        descriptions = self._descriptions
         return _without_nothing(
             {
                 "key": sample.key,
@@ -80,36 +125,58 @@ class _Book:
                 "path": sample.path,
                 "question": sample.question,
                 "reference": sample.reference,
-                "description": self.descriptions.setdefault(sample.description, len(self.descriptions)),
-                "audio": clips.link(sample),
+                "description": descriptions.setdefault(sample.description, len(descriptions)),
+                "audio": self._clips.link(sample),
                 "runs": [],
             }
         )
 
-
-def _result(run: Reported, outcome: Outcome, usual: Mapping[str, Json]) -> Json:
-    ruled = run.rule(outcome)
-    result = ruled.result
-    answer = outcome.answer
-    return _without_nothing(
-        {
-            "status": result.status,
-            **_scores(ruled),
-            **_orders(ruled),
-            "flags": list(_flags(outcome)) or None,
-            "stage": result.stage,
-            "failure": _failure(result.failure),
-            "answer": _answer(answer) if isinstance(answer, Answer) else None,
-            "sent": _sent(outcome, run.summary.control) if isinstance(answer, Answer) else None,
-            "replies": _replies(answer.replies, usual["model"]) if answer is not None else None,
-            "superseded": _replies(outcome.superseded, usual["model"]) or None,
-            "verdicts": {
-                order.value: _verdict(verdict, run.rule.read(order, verdict), usual["judge"])
-                for order, verdict in outcome.verdicts.items()
+    def _result(self, outcome: Outcome) -> Json:
+        ruled = self._rule(outcome)
+        result = ruled.result
+        answer = outcome.answer
+        model, judge = self._sent["model"], self._sent["judge"]
+        return _without_nothing(
+            {
+                "status": result.status,
+                **_scores(ruled),
+                **_orders(ruled),
+                "flags": list(_flags(outcome)) or None,
+                "stage": result.stage,
+                "failure": _failure(result.failure),
+                "answer": _answer(answer) if isinstance(answer, Answer) else None,
+                "sent": _sent(outcome, self._control) if isinstance(answer, Answer) else None,
+                "replies": _replies(answer.replies, model) if answer is not None else None,
+                "superseded": _replies(outcome.superseded, model) or None,
+                "verdicts": {
+                    order.value: _verdict(verdict, self._rule.read(order, verdict), judge)
+                    for order, verdict in outcome.verdicts.items()
+                }
+                or None,
             }
-            or None,
-        }
-    )
+        )
+
+
+class _Sent:
+    """What was sent for the replies of one endpoint, and for which of them: mostly the same for all."""
+
+    def __init__(self) -> None:
+        self._replies: dict[str, list[Json]] = {}
+        self._parameters: dict[str, Json] = {}
+        self._last = ""
+
+    def add(self, parameters: Mapping[str, Any], reply: Json) -> None:
+        if self._parameters.get(self._last) != parameters:
+            sent = dict(parameters)
+            self._last = json_bytes(sent).decode()
+            self._parameters.setdefault(self._last, sent)
+        self._replies.setdefault(self._last, []).append(reply)
+
+    def note(self, *, but: Json) -> None:
+        for text, replies in self._replies.items():
+            if self._parameters[text] != but:
+                for reply in replies:
+                    reply["sent"] = text
 
 
 def _answer(answer: Answer) -> Json:
@@ -123,8 +190,8 @@ def _answer(answer: Answer) -> Json:
     )
 
 
-def _verdict(verdict: Verdict | Failure, scores: Scores | None, usual: Json) -> Json:
-    stored: Json = {"replies": _replies(verdict.replies, usual)}
+def _verdict(verdict: Verdict | Failure, scores: Scores | None, sent: _Sent) -> Json:
+    stored: Json = {"replies": _replies(verdict.replies, sent)}
     if isinstance(verdict, Failure):
         stored["failure"] = _failure(verdict)
     elif verdict.score_kind != "integer":
@@ -140,14 +207,13 @@ def _failure(failure: Failure | None) -> Json | None:
     return {"kind": failure.kind.value, "message": failure.message, "attempts": failure.attempts}
 
 
-def _replies(replies: Sequence[Reply], usual: Json) -> list[Json]:
-    return [_reply(reply, usual) for reply in replies]
+def _replies(replies: Sequence[Reply], sent: _Sent) -> list[Json]:
+    return [_reply(reply, sent) for reply in replies]
 
 
-def _reply(reply: Reply, usual: Json) -> Json:
+def _reply(reply: Reply, sent: _Sent) -> Json:
     usage = reply.usage or {}
-    sent = dict(reply.parameters)
-    return _without_nothing(
+    stored = _without_nothing(
         {
             "text": reply.text,
             "reasoning": reply.reasoning,
@@ -157,18 +223,10 @@ def _reply(reply: Reply, usual: Json) -> Json:
             "out": usage.get("completion_tokens"),
             "latency": round(reply.latency, 2),
             "attempts": reply.attempts if reply.attempts > 1 else None,
-            "sent": json_bytes(sent).decode() if sent != usual else None,
         }
     )
-
-
-def _usual(run: Reported) -> dict[str, Json]:
-    """Return the parameters that were sent most often to model and judge: the page says them once."""
-    sent = {}
-    for role in ("model", "judge"):
-        variants = (run.summary.observed.get(role) or {}).get("parameters") or [{"sent": {}}]
-        sent[role] = dict(variants[0]["sent"])
-    return sent
+    sent.add(reply.parameters, stored)
+    return stored
 
 
 def _scores(ruled: Ruled) -> Json:
