@@ -26,6 +26,7 @@ from otoscope.records import (
     Reply,
     Sample,
     Verdict,
+    tokens_used,
 )
 from otoscope.scoring import FORMAT, Cell, Rule, Summary, result_line, sample_result, summarise
 
@@ -593,6 +594,18 @@ def test_what_servers_got_and_gave_is_added_up() -> None:
         {"sent": {"a": 1, "b": 2}, "replies": 2},
         {"sent": {"a": True}, "replies": 1},
     ]
+
+
+@pytest.mark.parametrize("tokens", [10**400, -5, True, 2.5, "many", [3], {"a": 1}, 1 << 60])
+def test_numbers_of_tokens_that_cannot_be_any_are_not_counted(tokens: Any) -> None:
+    """A server may report whatever it likes: sums, intervals and texts stay what they are without it."""
+    reply = Reply(text="a", usage={"prompt_tokens": tokens, "completion_tokens": 3})
+    answer = Answer(raw_text="a", text="a", replies=(reply, Reply(text="a", usage={"prompt_tokens": 4})))
+    summary = summarise(
+        [Outcome(a_sample(), answer, clip={"seconds": 2.0})], orders=ORDERS, manifest=MANIFEST
+    )
+    assert summary.usage["model"] == {"replies": 2, "prompt_tokens": 4, "completion_tokens": 3}
+    assert tokens_used(answer.replies) == 7
 
 
 # --- stored forms -----------------------------------------------------------------------------------------

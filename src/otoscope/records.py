@@ -24,6 +24,9 @@ import orjson
 
 Json = dict[str, Any]
 
+_MOST_TOKENS = 1 << 50
+"""Of one reply; a server may report anything."""
+
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Return ``value`` as compact UTF-8 JSON on one line.
@@ -588,13 +591,17 @@ Event = (
 )
 
 
+def token_count(reply: Reply, name: str) -> int | None:
+    """Return a number of tokens that the server reported; ``None`` where it reported none that can be one."""
+    value = (reply.usage or {}).get(name)
+    can_be_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+    return value if can_be_one else None
+
+
 def tokens_used(replies: Iterable[Reply]) -> int:
     """Return the tokens (prompt and completion) that the servers reported for these replies."""
     total = 0
     for reply in replies:
-        usage = reply.usage or {}
         for name in ("prompt_tokens", "completion_tokens"):
-            value = usage.get(name)
-            if isinstance(value, int):
-                total += value
+            total += token_count(reply, name) or 0
     return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from otoscope.records import Answer, Json, Outcome
+from otoscope.records import Answer, Json, Outcome, token_count
 from otoscope.scoring.audio_tokens import Prompt
 from otoscope.scoring.identical import IdenticalAnswers
 from otoscope.scoring.samples import mean
@@ -52,8 +52,8 @@ class Answers:
         other = in_another_language(sample.question, answer.text)
         self.counts["other_language"] += other
         seconds = seconds_sent(outcome)
-        tokens = (last.usage or {}).get("prompt_tokens") if last is not None else None
-        if seconds is not None and isinstance(tokens, int) and tokens > 0:
+        tokens = token_count(last, "prompt_tokens") if last is not None else None
+        if seconds is not None and tokens:
             self.prompts.append(Prompt(seconds, len(sample.question), tokens, score))
         if score is not None:
             (self.scores_of_other_language if other else self.scores_of_same_language).append(score)

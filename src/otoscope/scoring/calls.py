@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from otoscope.records import Json, Reply
+from otoscope.records import Json, Reply, token_count
 from otoscope.scoring.samples import mean
 
 
@@ -32,8 +32,7 @@ class Calls:
         for reply in replies:
             self.replies += 1
             for name in ("prompt_tokens", "completion_tokens"):
-                value = (reply.usage or {}).get(name)
-                self.tokens[name] += value if isinstance(value, int) else 0
+                self.tokens[name] += token_count(reply, name) or 0
             self.names[reply.model or "not named"] += 1
             self.endpoints[reply.endpoint or "?"] += 1
             self.parameters[_sorted_json(reply.parameters)] += 1

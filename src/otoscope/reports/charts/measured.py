@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from otoscope.benchmark import VIEWS
-from otoscope.records import Answer, Order, Outcome, Reply
+from otoscope.records import Answer, Order, Outcome, Reply, token_count
 from otoscope.reports.charts.style import foreign
 from otoscope.reports.reported import Reported
 from otoscope.reports.told import with_control
@@ -32,8 +32,7 @@ class Calls:
             ("prompt_tokens", self.prompt_tokens),
             ("completion_tokens", self.completion_tokens),
         ):
-            value = (reply.usage or {}).get(name)
-            if isinstance(value, int) and value >= 0:
+            if (value := token_count(reply, name)) is not None:
                 values.append(float(value))
 
 

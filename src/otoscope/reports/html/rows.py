@@ -8,7 +8,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from otoscope.benchmark import TASKS, VIEWS
-from otoscope.records import Answer, Failure, Json, Order, Outcome, Reply, Sample, Verdict, json_bytes
+from otoscope.records import (
+    Answer,
+    Failure,
+    Json,
+    Order,
+    Outcome,
+    Reply,
+    Sample,
+    Verdict,
+    json_bytes,
+    token_count,
+)
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.reported import Reported
 from otoscope.scoring.rules import Rule, Ruled, Scores
@@ -212,15 +223,14 @@ def _replies(replies: Sequence[Reply], sent: _Sent) -> list[Json]:
 
 
 def _reply(reply: Reply, sent: _Sent) -> Json:
-    usage = reply.usage or {}
     stored = _without_nothing(
         {
             "text": reply.text,
             "reasoning": reply.reasoning,
             "finish": reply.finish_reason,
             "model": reply.model,
-            "in": usage.get("prompt_tokens"),
-            "out": usage.get("completion_tokens"),
+            "in": token_count(reply, "prompt_tokens"),
+            "out": token_count(reply, "completion_tokens"),
             "latency": round(reply.latency, 2),
             "attempts": reply.attempts if reply.attempts > 1 else None,
         }
