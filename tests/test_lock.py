@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -543,12 +544,12 @@ def test_a_probe_that_is_swept_away_is_made_again(run_path: Path, monkeypatch: p
     """Who asks a network file system for its time while the owner sweeps gets it at the next try."""
     touch, swept = os.utime, 0
 
-    def sweep(path: object, *rest: object, **more: object) -> None:
+    def sweep(path: Any, *rest: Any, **more: Any) -> None:
         nonlocal swept
         swept += 1
         if swept == 1:
             raise OSError(errno.ESTALE, "Stale file handle")
-        touch(path, *rest, **more)  # type: ignore[call-overload]
+        touch(path, *rest, **more)
 
     with RunLock(run_path):
         monkeypatch.setattr(os, "utime", sweep)
