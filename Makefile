@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-embedded test-browser check format bench bench-full bench-peers clean
+.PHONY: demo test test-embedded test-browser test-faults check format bench bench-full bench-peers clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ $(VENV)/.browser: $(VENV)/.dev
 
 test-browser: $(VENV)/.browser  ## run the tests of the page in a real browser; needs Chromium
 	$(BIN)/python -m pytest tests/browser -m browser
+
+test-faults: $(VENV)/.dev  ## interfere with the real command in every way, and fuzz what it reads; FAULTS=--short for less
+	$(BIN)/python -m pytest tests/faults -m faults $(FAULTS)
 
 check: $(VENV)/.browser  ## lint, format and types
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -60,6 +61,7 @@ class Seen:
     other paths, and `unknown` as long as too little of the body was read. `digest` is the SHA-256 of the
     whole body, `audio_sha256` that of the decoded audio. Of large bodies only the first 64 KB are kept, and
     `payload` then holds a note in place of the audio, unless the server was told `keep_bodies=True`.
+    `served_at` is when a whole completion was handed to the client's connection, under `request_id`.
     """
 
     method: str
@@ -75,6 +77,8 @@ class Seen:
     digest: str = ""
     audio_sha256: str | None = None
     status: int | None = None
+    request_id: str = ""
+    served_at: float | None = None
     at: float = field(default_factory=time.monotonic)
 
     @property
@@ -98,7 +102,9 @@ class Response:
     (says keep-alive and closes), `break_next` (keeps the connection, but resets it when the next request
     comes on it), `before_body` (answers after the headers and closes, the body unread), `cut_upload` (resets
     the connection in the middle of the upload). The last two are decided before the body is known: see
-    `early`.
+    `early`. Before the event `after` is set there is no reply. `drip` sends the reply's body in ten pieces,
+    so many seconds apart; `more_headers` are added to the head as they are, also where there is one of that
+    name.
     """
 
     status: int = 200
@@ -123,6 +129,14 @@ class Response:
     break_next: bool = False
     before_body: bool = False
     cut_upload: bool = False
+    drip: float = 0.0
+    after: threading.Event | None = None
+    more_headers: Sequence[tuple[str, str]] = ()
+
+    @property
+    def is_completion(self) -> bool:
+        """Whether it is a whole completion, such as is paid for."""
+        return 200 <= self.status < 300 and self.body is None and self.error is None and self.cut is None
 
     @property
     def is_early(self) -> bool:
@@ -540,12 +554,13 @@ def _render(seen: Seen, response: Response, attempt: int) -> tuple[str, bytes, b
     return plain, _completion(seen, response, attempt), False
 
 
-def _head(status: int, headers: Mapping[str, str]) -> bytes:
+def _head(status: int, headers: Mapping[str, str], more: Sequence[tuple[str, str]]) -> bytes:
     try:
         reason = http.HTTPStatus(status).phrase
     except ValueError:
         reason = "Scripted"
-    lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [f"HTTP/1.1 {status} {reason}"]
+    lines += [f"{name}: {value}" for name, value in (*headers.items(), *more)]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
 
 
@@ -629,8 +644,9 @@ class ScriptedServer:
     """The server: use it as a context manager, or `start` and `stop` it.
 
     `script` (default: `scripted_answers()`) and `ignore_expect` (never send `100 Continue`) may be changed
-    while it runs; `models` are the names that `GET /v1/models` lists. An exception in a script becomes a
-    reply with status 500 and is raised when the `with` block is left.
+    while it runs; `models` are the names that `GET /v1/models` lists. With `tls`, which may be changed while
+    it is stopped, it speaks HTTPS. An exception in a script becomes a reply with status 500 and is raised
+    when the `with` block is left.
     """
 
     def __init__(
@@ -640,11 +656,13 @@ class ScriptedServer:
         models: Collection[str] = ("scripted-model", "scripted-judge"),
         keep_bodies: bool = False,
         ignore_expect: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.script: Script = scripted_answers() if script is None else script
         self.models = tuple(models)
         self.keep_bodies = keep_bodies
         self.ignore_expect = ignore_expect
+        self.tls = tls
         self.port = 0
         self._log = _Log()
         self._connections: set[_Connection] = set()
@@ -656,7 +674,7 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """The base URL, for instance `http://127.0.0.1:8000/v1`."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     @property
     def requests(self) -> list[Seen]:
@@ -723,7 +741,7 @@ class ScriptedServer:
     async def _serve(self, listener: socket.socket, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = await self._loop.create_server(self._accept, sock=listener, backlog=1024)
+        server = await self._loop.create_server(self._accept, sock=listener, backlog=1024, ssl=self.tls)
         ready.set()
         await self._stopping.wait()
         server.close()
@@ -888,13 +906,18 @@ class _Connection(asyncio.Protocol):
         with self.log.flying(seen.model) if seen.model else contextlib.nullcontext():
             if response.delay:
                 await asyncio.sleep(response.delay)
+            while response.after is not None and not response.after.is_set():  # noqa: ASYNC110 (a thread's)
+                await asyncio.sleep(0.01)
             if response.hang and response.cut is None:
                 await asyncio.get_running_loop().create_future()
         if response.drop:
             self.drop()
             return False
         seen.status = response.status
-        self._write(seen, response, attempt)
+        if response.drip:
+            await self._drip(seen, response, attempt)
+        else:
+            self._write(seen, response, attempt)
         if response.hang:
             await asyncio.get_running_loop().create_future()
         self.break_next = response.break_next
@@ -902,13 +925,35 @@ class _Connection(asyncio.Protocol):
             response.close or response.silent_close or response.before_body or response.cut is not None
         )
 
+    async def _drip(self, seen: Seen, response: Response, attempt: int) -> None:
+        head, body = self._rendered(seen, response, attempt)
+        self.transport.write(head)
+        step = max(1, -(-len(body) // 10))
+        *pieces, last = (body[at : at + step] for at in range(0, max(1, len(body)), step))
+        for piece in pieces:
+            await asyncio.sleep(response.drip)
+            self.transport.write(piece)
+        await asyncio.sleep(response.drip)
+        self._send_last(seen, response, last)
+
     def _write(self, seen: Seen | None, response: Response, attempt: int) -> None:
         seen = seen or Seen("", "", {}, self.number)
+        head, body = self._rendered(seen, response, attempt)
+        self._send_last(seen, response, head + body)
+
+    def _send_last(self, seen: Seen, response: Response, data: bytes) -> None:
+        if response.is_completion and not self.transport.is_closing():
+            seen.served_at = time.monotonic()
+        self.transport.write(data)
+
+    def _rendered(self, seen: Seen, response: Response, attempt: int) -> tuple[bytes, bytes]:
+        """Give the bytes to send: the head, and as much of the body as is to go out."""
         content_type, body, streams = _render(seen, response, attempt)
+        seen.request_id = response.request_id or f"req-{seen.digest[:16]}-{attempt}"
         wanted = {name.lower() for name in response.headers}
         headers = {
             "content-type": content_type,
-            "x-request-id": response.request_id or f"req-{seen.digest[:16]}-{attempt}",
+            "x-request-id": seen.request_id,
             "connection": "close" if response.close or response.before_body else "keep-alive",
             **({"transfer-encoding": "chunked"} if streams else {"content-length": str(len(body))}),
         }
@@ -922,7 +967,7 @@ class _Connection(asyncio.Protocol):
             pieces = (sent[at : at + 113] for at in range(0, len(sent), 113))
             sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
             sent += b"0\r\n\r\n" if response.cut is None else b""
-        self.transport.write(_head(response.status, headers) + sent)
+        return _head(response.status, headers, response.more_headers), sent
 
 
 # --------------------------------------------------------------------------------------- as a program

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -573,6 +574,54 @@ def test_reply_that_stalls(server: ScriptedServer) -> None:
             while True:
                 received += connection.recv(1000)
     assert len(received.partition(b"\r\n\r\n")[2]) == 20
+
+
+def test_reply_in_pieces(server: ScriptedServer) -> None:
+    """With `drip` the body arrives whole, but only after ten pauses; until then it is not served."""
+    server.script = sequence(Response(drip=0.02), Response(drip=5))
+    begun = time.monotonic()
+    got = post(server, chat())
+    assert time.monotonic() - begun >= 0.2
+    assert got.text == "A scripted reply."
+    body = json.dumps(chat()).encode()
+    with raw(server, request_head(len(body)) + body) as connection:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    until(lambda: server.open_connections == 0)
+    assert [seen.served_at is not None for seen in server.requests] == [True, False]
+    assert got.headers["x-request-id"] == server.requests[0].request_id
+
+
+def test_reply_that_waits_for_an_event(server: ScriptedServer) -> None:
+    """With `after` there is no reply before the event is set."""
+    go_on = threading.Event()
+    server.script = sequence(Response(after=go_on))
+    body = json.dumps(chat()).encode()
+    with raw(server, request_head(len(body)) + body) as connection:
+        until(lambda: len(server.requests) == 1 and server.requests[0].complete)
+        assert server.requests[0].status is None
+        go_on.set()
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_headers_that_are_there_twice(server: ScriptedServer) -> None:
+    """With `more_headers` a header may be there a second time."""
+    server.script = sequence(Response(more_headers=(("Server", "a"), ("Server", "b"), ("x-request-id", "c"))))
+    headers = post(server, chat()).headers
+    assert headers.get_all("server") == ["a", "b"]
+    assert headers.get_all("x-request-id") == [server.requests[0].request_id, "c"]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [Response(status=500), Response(body=b"{}"), Response(cut=10), Response(error={}), Response(drop=True)],
+)
+def test_what_is_no_whole_completion_is_not_served(server: ScriptedServer, response: Response) -> None:
+    """Errors, raw bodies and replies that are cut are nothing that would be paid for."""
+    server.script = sequence(response)
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        post(server, chat())
+    until(lambda: server.open_connections == 0)
+    assert server.requests[0].served_at is None
 
 
 def test_dropped_without_a_reply(server: ScriptedServer) -> None:

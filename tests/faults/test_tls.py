@@ -1,0 +1,106 @@
+"""Certificates that cannot be trusted: from the start, and in the middle of a run."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Tally
+from tests.faults.driver import IN_FLIGHT, Evaluation, Whole, end_of, evaluation_script, until
+from tests.scripted_server import ScriptedServer
+
+pytestmark = [pytest.mark.faults, pytest.mark.kind("tls")]
+
+
+def certificate(folder: Path, name: str, *extension: str) -> Path:
+    """Make a certificate that signs itself, with its key in the same file; skips where openssl is missing."""
+    if shutil.which("openssl") is None:
+        pytest.skip("the program openssl is not there")
+    file = folder / f"{name}.pem"
+    subprocess.run(
+        [
+            *"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(),
+            "-subj", f"/CN={name}", "-addext", extension[0] if extension else "subjectAltName=IP:127.0.0.1",
+            "-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem"),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    file.write_bytes((folder / "key.pem").read_bytes() + (folder / "certificate.pem").read_bytes())
+    return file
+
+
+def speaks(certificate: Path) -> ssl.SSLContext:
+    """Return what lets a server speak TLS with this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+BAD: dict[str, Sequence[str]] = {
+    "self-signed": (),
+    "another host's": ("subjectAltName=DNS:elsewhere.example",),
+}
+
+
+@pytest.mark.parametrize("role", ["model", "judge"])
+@pytest.mark.parametrize("kind", BAD)
+def test_a_certificate_that_cannot_be_trusted_stops_the_run_before_any_call(
+    kind: str, role: str, whole: Whole, folder: Path, tally: Tally
+) -> None:
+    """The message says that it is the certificate; no request was sent, and the run goes on elsewhere."""
+    bad = certificate(folder, "bad", *BAD[kind])
+    # That one is trusted, but for another host.
+    trusted = {"SSL_CERT_FILE": str(folder / "certificate.pem")} if BAD[kind] else {}
+    with ScriptedServer(evaluation_script()) as good, ScriptedServer(tls=speaks(bad)) as untrusted:
+        model, judge = (untrusted, good) if role == "model" else (good, untrusted)
+        evaluation = Evaluation(model, whole, folder, judge=judge)
+        ended = evaluation.run(environ=trusted)
+        assert ended.code == {"model": 4, "judge": 5}[role], ended.stderr
+        assert "certificate" in ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert untrusted.requests == []
+        evaluation.interrupted(in_flight=0)
+        evaluation.server = evaluation.judge = good
+        # Nothing was stored of the endpoint that has another address now.
+        resumed = evaluation.run()
+        assert resumed.code == 0, resumed.stderr
+        tally.add("TLS: a certificate that cannot be trusted", evaluation.findings())
+
+
+@pytest.mark.rounds(full=2, short=1)
+def test_a_certificate_that_is_exchanged_in_the_run_stops_it_with_nothing_lost(
+    seed: int, whole: Whole, folder: Path, tally: Tally
+) -> None:
+    """A server that comes back with another certificate gets no request; with the old one the run goes on."""
+    good, bad = certificate(folder, "good"), folder / "bad.pem"
+    shutil.copy(folder / "certificate.pem", folder / "trusted.pem")
+    bad = certificate(folder, "bad")
+    trust = {"SSL_CERT_FILE": str(folder / "trusted.pem")}
+    with (
+        ScriptedServer(evaluation_script()) as model,
+        ScriptedServer(evaluation_script(), tls=speaks(good)) as judge,
+    ):
+        evaluation = Evaluation(model, whole, folder, judge=judge)
+        process = evaluation.start(environ=trust)
+        assert until(lambda: len(judge.requests) >= 10 + 10 * seed, process)
+        judge.stop()
+        judge.tls = speaks(bad)
+        asked = len(judge.requests)
+        judge.start()
+        ended = end_of(process)
+        assert ended.code == 5, ended.stderr
+        assert "certificate" in ended.stderr
+        assert len(judge.requests) == asked
+        evaluation.interrupted(in_flight=IN_FLIGHT)
+        judge.stop()
+        judge.tls = speaks(good)
+        judge.start()
+        resumed = evaluation.run(environ=trust)
+        assert resumed.code == 0, resumed.stderr
+        tally.add("TLS: a certificate exchanged in the run", evaluation.findings())
