@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import tempfile
@@ -308,6 +309,22 @@ MAGIC = (
     b"Creative Voice File\x1a",
     wav_header(),
 )
+
+
+def test_a_damaged_midi_dump_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Standard output is for the numbers: a library that would print there does not get the file."""
+    path = tmp_path / "clip.sds"
+    sf.write(path, np.zeros(4000, dtype="int16"), 8000, format="SDS", subtype="PCM_16")
+    content = bytearray(path.read_bytes())
+    content[200::50] = b"\x55" * len(content[200::50])
+    path.write_bytes(content)
+    loaded = audio.load(str(path))
+    assert isinstance(loaded, Failure)
+    assert loaded.kind is FailureKind.BAD_AUDIO
+    assert "MIDI" in loaded.message
+    # The C library's buffer is written out when it is full, or at the end of the process.
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr() == ("", "")
 
 
 @settings(max_examples=300, deadline=None)

@@ -15,6 +15,9 @@ from otoscope.records import Failure, FailureKind
 
 _T = TypeVar("_T")
 
+_MIDI_DUMP = b"\xf0\x7e"
+"""How a MIDI sample dump begins. libsndfile reads these, but prints what is wrong with one on standard
+output, where the numbers belong."""
 _READ_BLOCK = 1 << 20
 
 
@@ -121,6 +124,8 @@ def _header(file: io.FileIO, status: os.stat_result) -> Header | str:
     if status.st_size == 0:
         return "the file is empty (0 bytes)"
     start = file.read(16)
+    if start.startswith(_MIDI_DUMP):
+        return "is a MIDI sample dump, which is not read"
     file.seek(0)
     try:
         # A descriptor, not a name: libsndfile must not fall back to the name's ending.
