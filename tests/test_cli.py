@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -443,6 +445,27 @@ def test_a_signal_saves_the_state_and_prints_the_way_back(tmp_path: Path, number
         assert resumed.returncode == 0, resumed.stderr
         assert set(paid(server).values()) == {1}
     assert summary(run)["counts"]["scored"] == 48
+
+
+@posix_only
+def test_ctrl_c_outside_of_the_work_exits_130(tmp_path: Path) -> None:
+    """While the report is printed, Ctrl-C is the interpreter's own exception: the exit code is the same."""
+    data = write_data(tmp_path / "data", each=1)
+    with ScriptedServer() as server:
+        assert otoscope(*flags(server.url, data, "--run-dir", str(tmp_path / "run"))).returncode == 0
+    # What it prints is not read: it waits, in the middle of its report, for the socket to take more.
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        process = subprocess.Popen(
+            command("report", str(tmp_path / "run"), "--format", "json"),
+            env=environment(), stdout=writing.fileno(), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until(lambda: len(select.select([reading], [], [], 0)[0]) == 1)
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert complaint.strip() == "otoscope: stopped"
 
 
 @posix_only

@@ -78,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "kind(name): the kind of fault; a session fails where all were skipped"
     )
+    config.addinivalue_line("markers", "full(**only): left out of the short form, where arguments are these")
     config.addinivalue_line("markers", "rounds(full, short=0): how often; the test takes the argument `seed`")
 
 
@@ -91,11 +92,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the short form has no round of."""
-    left_out = [item for item in items if "NOTSET" in item.name]
-    if config.getoption("--short") and left_out:
+    """Leave out what the short form has no round of, and what is marked as such."""
+    if config.getoption("--short"):
+        left_out = [item for item in items if "NOTSET" in item.name or _is_for_the_full_form(item)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_for_the_full_form(item: pytest.Item) -> bool:
+    arguments = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    markers = (marker.kwargs for marker in item.iter_markers("full"))
+    return any(all(arguments[name] in values for name, values in only.items()) for only in markers)
 
 
 @pytest.hookimpl(wrapper=True)

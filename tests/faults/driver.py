@@ -217,6 +217,8 @@ class Evaluation:
         self._patience = {"retry_interval": 0.01, "timeout": timeout, "retries": retries}
         self.run_dir = folder / "run"
         self.log = folder / "steps"
+        self.source: Path | None = None
+        """The run of whose answers this one is a copy."""
         self._more = more
         self._folder = folder
         self._temporary = folder / "temporary"
@@ -233,15 +235,19 @@ class Evaluation:
         batch = ("--eval-batch-size", str(SLOTS), "--judge-batch-size", str(SLOTS))
         # One sample of 24 is always refused.
         place = ("--run-dir", str(self.run_dir), "--min-coverage", "0.9")
-        judge = {
-            "model_id": "scripted-judge",
-            "api_url": self.judge.url,
-            "api_key": "judge-key",
-            "generation_config": self._patience,
-        }
         patience = ("--generation-config", json.dumps(self._patience))
-        judged = ("--judge-model-args", json.dumps(judge))
-        return flags(self.server.url, self.whole.data, *place, *batch, *patience, *judged, *self._more, *more)
+        judge = ("--judge-model-args", self._judge_arguments())
+        return flags(self.server.url, self.whole.data, *place, *batch, *patience, *judge, *self._more, *more)
+
+    def judging(self, source: Path) -> list[str]:
+        """Return the arguments of ``otoscope judge`` that judge a copy of a run's answers."""
+        place = ("--run-dir", str(self.run_dir), "--min-coverage", "0.9")
+        judge = ("--judge-model-args", self._judge_arguments(), "--judge-batch-size", str(SLOTS))
+        return ["judge", str(source), *place, *judge]
+
+    def _judge_arguments(self) -> str:
+        endpoint = {"model_id": "scripted-judge", "api_url": self.judge.url, "api_key": "judge-key"}
+        return json.dumps({**endpoint, "generation_config": self._patience})
 
     def start(
         self,
@@ -305,7 +311,7 @@ class Evaluation:
 
     def interrupted(self, *, in_flight: int) -> None:
         """Note what is on disk after an interference, that may have cost so many calls in flight."""
-        kept = stored_ids(self.run_dir)
+        kept = stored_ids(self.run_dir) | (stored_ids(self.source) if self.source else set())
         unkept = self.served() - kept - self._unkept
         if len(unkept) > in_flight:
             self._too_many.append(f"{in_flight} calls were in flight, and not kept were {sorted(unkept)}")

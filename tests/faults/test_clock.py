@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.kind("clock")]
 DAY = 86400.0
 
 
+@pytest.mark.full(shift=[-400 * DAY, 90.0])
 @pytest.mark.parametrize("shift", [-3600.0, -400 * DAY, 90.0], ids=["hour", "year", "forward"])
 def test_a_clock_that_is_set_in_a_run_changes_no_number(
     shift: float, whole: Whole, folder: Path, tally: Tally
@@ -55,6 +56,7 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
+@pytest.mark.full(ahead=[-DAY])
 @pytest.mark.parametrize("ahead", [DAY, -DAY], ids=["ahead", "behind"])
 def test_a_clock_that_is_set_between_changes_no_number(
     ahead: float, whole: Whole, folder: Path, tally: Tally

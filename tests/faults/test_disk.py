@@ -59,12 +59,12 @@ def fill(folder: Path, pages: int) -> Path:
 
 
 @pytest.mark.kind("disk full")
-@pytest.mark.rounds(full=10, short=3)
+@pytest.mark.rounds(full=10, short=2)
 def test_a_full_disk_loses_nothing_that_was_stored(
     seed: int, short: bool, whole: Whole, folder: Path, tally: Tally
 ) -> None:
     """Wherever the space ends, the command says so with exit code 6, and goes on once there is some."""
-    pages = ((2, 12, 33) if short else (1, 2, 3, 4, 6, 9, 13, 20, 27, 33))[seed]
+    pages = ((12, 33) if short else (1, 2, 3, 4, 6, 9, 13, 20, 27, 33))[seed]
     disk = folder / "disk"
     with (
         mounted(disk, "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs"),
@@ -78,7 +78,7 @@ def test_a_full_disk_loses_nothing_that_was_stored(
         assert "Traceback" not in ended.stderr
         assert "space" in ended.stderr
         evaluation.interrupted(in_flight=IN_FLIGHT)
-        if seed % 4 == 1:
+        if not short and seed % 4 == 1:
             # Still full: it says so again, and harms nothing.
             again = evaluation.run()
             assert again.code == 6, again.stderr
@@ -117,6 +117,8 @@ def read_only(folder: Path, way: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.kind("read-only")
+@pytest.mark.full(begun=[False], way=["rights"])
+@pytest.mark.full(begun=[True], way=["mount"])
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
 @pytest.mark.parametrize("way", ["mount", "rights"])
 def test_a_read_only_run_directory_is_refused_before_any_call(

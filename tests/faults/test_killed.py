@@ -74,7 +74,7 @@ def test_a_kill_at_a_random_moment_loses_only_calls_in_flight(
     killed = 0
     with ScriptedServer(evaluation_script()) as server:
         evaluation = Evaluation(server, slow_to_read if reading else whole, folder, *more)
-        for left in range(2 if short else KILLS, 0, -1):
+        for left in range(1 if short else KILLS, 0, -1):
             now = moment(evaluation, phase, dice, left)
             process = evaluation.start()
             if until(now, process):
@@ -106,7 +106,6 @@ def test_a_kill_before_any_step_loses_only_calls_in_flight(
     seed: int, short: bool, whole: Whole, folder: Path, tally: Tally
 ) -> None:
     """Killed just before any of its steps with files, an evaluation goes on to the same numbers."""
-    dice = random.Random(seed)  # noqa: S311 (a test's dice)
     every = points(whole, random.Random(0))  # noqa: S311
     mine = every[seed :: 12 if short else 4]
     for number, group in enumerate(mine[at : at + KILLS] for at in range(0, len(mine), KILLS)):
@@ -114,7 +113,8 @@ def test_a_kill_before_any_step_loses_only_calls_in_flight(
             (folder / str(number)).mkdir()
             evaluation = Evaluation(server, whole, folder / str(number))
             killed = 0
-            for step, time in dice.sample(group, len(group)):
+            # The earliest first: what one that was killed has done, the next one does not do again.
+            for step, time in sorted(group, key=lambda point: (whole.steps.index(point[0]), point[1])):
                 ended = evaluation.run(die=[step, time])
                 assert ended.code in (0, -9), f"{step} {time}: {ended.stderr}"
                 killed += ended.code == -9
@@ -124,6 +124,7 @@ def test_a_kill_before_any_step_loses_only_calls_in_flight(
             tally.add("SIGKILL before a step with files", evaluation.findings(), killed)
 
 
+@pytest.mark.full(name=["answers.jsonl"])
 @pytest.mark.rounds(full=2, short=1)
 @pytest.mark.parametrize("name", ["answers.jsonl", "verdicts.jsonl"])
 def test_a_line_cut_in_its_writing_is_asked_for_again(
@@ -146,12 +147,9 @@ def test_a_line_cut_in_its_writing_is_asked_for_again(
     assert torn
 
 
-def test_a_kill_while_the_page_is_written_leaves_nothing(
-    short: bool, whole: Whole, folder: Path, tally: Tally
-) -> None:
+@pytest.mark.full
+def test_a_kill_while_the_page_is_written_leaves_nothing(whole: Whole, folder: Path, tally: Tally) -> None:
     """Killed is what writes the page: the run is done all the same, and the next page is whole."""
-    if short:
-        pytest.skip("a page takes seconds")
     with ScriptedServer(evaluation_script()) as server:
         evaluation = Evaluation(server, whole, folder)
         ended = evaluation.run(page=True, die=["rename report.html", 1])
@@ -165,3 +163,44 @@ def test_a_kill_while_the_page_is_written_leaves_nothing(
         assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
         page.unlink()
         tally.add("SIGKILL while the page is written", evaluation.findings())
+
+
+COPYING = [
+    ("open .manifest.json.tmp", 1),
+    ("rename manifest.json", 1),
+    ("open .answers.jsonl.tmp", 1),
+    ("fsync .answers.jsonl.tmp", 1),
+    ("rename answers.jsonl", 1),
+    ("rename samples.jsonl", 1),
+    ("rename manifest.json", 2),
+    ("write verdicts.jsonl", 1),
+    ("write verdicts.jsonl", 20),
+    ("rename summary.json", 1),
+]
+"""Steps of ``otoscope judge`` over a copy of the answers, in their order."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", [0, 1], ids=["even", "odd"])
+def test_a_kill_while_a_copy_is_made_and_judged_loses_only_calls_in_flight(
+    first: int, whole: Whole, folder: Path, tally: Tally
+) -> None:
+    """Answers that exist are copied and judged, however often that is cut off; the source stays as it is."""
+    with ScriptedServer(evaluation_script()) as server:
+        evaluation = Evaluation(server, whole, folder)
+        answered = evaluation.run("--no-judge")
+        assert answered.code == 0, answered.stderr
+        evaluation.source = source = evaluation.run_dir
+        before = {path.name: path.read_bytes() for path in source.iterdir()}
+        evaluation.run_dir = folder / "judged"
+        killed = 0
+        for step, number in COPYING[first::2]:
+            ended = evaluation.run(arguments=evaluation.judging(source), die=[step, number])
+            assert ended.code in (0, -9), f"{step} {number}: {ended.stderr}"
+            killed += ended.code == -9
+            evaluation.interrupted(in_flight=IN_FLIGHT)
+        ended = evaluation.run(arguments=evaluation.judging(source))
+        assert ended.code == 0, ended.stderr
+        assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+        tally.add("SIGKILL while a copy is judged", evaluation.findings(), killed)
+    assert killed == len(COPYING[first::2])

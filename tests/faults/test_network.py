@@ -246,6 +246,7 @@ def test_all_faults_together_cost_nothing(seed: int, whole: Whole, folder: Path,
             tally.add(name, evaluation.findings(), count)
 
 
+@pytest.mark.full(kind=["model"])
 @pytest.mark.parametrize("kind", ["model", "judge"])
 def test_no_redirect_is_followed_and_no_key_leaves(
     kind: Kind, whole: Whole, folder: Path, tally: Tally
@@ -309,14 +310,11 @@ class Storm:
         return Response(status=429, headers=self._headers())
 
 
+@pytest.mark.full(name=list(STORMS)[3:])
 @pytest.mark.rounds(full=1, short=1)
 @pytest.mark.parametrize("name", STORMS)
-def test_a_storm_of_429_is_waited_out(
-    name: str, seed: int, short: bool, whole: Whole, folder: Path, tally: Tally
-) -> None:
+def test_a_storm_of_429_is_waited_out(name: str, seed: int, whole: Whole, folder: Path, tally: Tally) -> None:
     """Told how long to wait, all requests wait and none fails; not told, what gave up is asked again."""
-    if short and list(STORMS).index(name) > 2:
-        pytest.skip("the short form has three of the storms")
     dice = random.Random(f"{name} {seed}")  # noqa: S311 (a test's dice)
     storm = Storm(dice.randint(5, 50), 1.2, STORMS[name])
     with ScriptedServer(storm) as server:
@@ -383,6 +381,7 @@ def test_every_connection_cut_at_once_loses_nothing(
         tally.add("every connection cut", evaluation.findings(), cuts)
 
 
+@pytest.mark.full(kind=["model"])
 @pytest.mark.rounds(full=2, short=1)
 @pytest.mark.parametrize("kind", ["model", "judge"])
 def test_a_server_that_goes_away_stops_the_run_with_nothing_lost(

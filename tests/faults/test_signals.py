@@ -57,18 +57,19 @@ CHOSEN = [
     (signal.SIGTERM, "summarising"),
     (signal.SIGHUP, "judging"),
 ]
-IN_SHORT = CHOSEN[1:9:2]
 
 
+@pytest.mark.full(phase=["opening", "summarising"])
+@pytest.mark.full(number=[signal.SIGHUP])
+@pytest.mark.full(number=[signal.SIGINT], phase=["judging"])
+@pytest.mark.full(number=[signal.SIGTERM], phase=["answering"])
 @pytest.mark.parametrize(
     ("number", "phase"), CHOSEN, ids=[f"{NAMES[number]} {phase}" for number, phase in CHOSEN]
 )
 def test_a_signal_costs_nothing_at_all(
-    number: signal.Signals, phase: str, short: bool, whole: Whole, folder: Path, tally: Tally
+    number: signal.Signals, phase: str, whole: Whole, folder: Path, tally: Tally
 ) -> None:
     """One signal lets calls in flight end: none is lost, none is repeated, and the way back is printed."""
-    if short and (number, phase) not in IN_SHORT:
-        pytest.skip("not in the short form")
     dice = random.Random(f"{number} {phase}")  # noqa: S311 (a test's dice)
     with ScriptedServer(evaluation_script(model=0.05, judge=0.05)) as server:
         evaluation = Evaluation(server, whole, folder)
@@ -89,6 +90,7 @@ def test_a_signal_costs_nothing_at_all(
         tally.add(f"{NAMES[number]}", evaluation.findings())
 
 
+@pytest.mark.full(phase=["answering"])
 @pytest.mark.rounds(full=2, short=1)
 @pytest.mark.parametrize("phase", ["answering", "judging"])
 def test_a_second_signal_gives_up_calls_in_flight_alone(

@@ -48,6 +48,8 @@ BAD: dict[str, Sequence[str]] = {
 }
 
 
+@pytest.mark.full(role=["model"])
+@pytest.mark.full(kind=["another host's"])
 @pytest.mark.parametrize("role", ["model", "judge"])
 @pytest.mark.parametrize("kind", BAD)
 def test_a_certificate_that_cannot_be_trusted_stops_the_run_before_any_call(

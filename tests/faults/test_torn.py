@@ -308,13 +308,12 @@ def changed_data(data: Path, change: str) -> None:
     path.write_text(json.dumps(records), encoding="utf-8")
 
 
+@pytest.mark.full(change=["question", "answer_gt", "meta_info", "order"])
 @pytest.mark.parametrize("change", ["question", "answer_gt", "meta_info", "clip", "order"])
 def test_a_data_set_that_changed_under_its_name_gives_its_own_numbers(
-    change: str, short: bool, tmp_path: Path, folder: Path, tally: Tally
+    change: str, tmp_path: Path, folder: Path, tally: Tally
 ) -> None:
     """What a record or clip says now is asked about anew; all else stays, and is not paid for again."""
-    if short and change not in ("question", "clip"):
-        pytest.skip("the short form has two of the changes")
     data = small_data(tmp_path / "data")
     before = uninterrupted(data, tmp_path / "before")
     with ScriptedServer(evaluation_script()) as server:

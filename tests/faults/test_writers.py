@@ -36,6 +36,10 @@ pytestmark = [pytest.mark.faults, pytest.mark.kind("two writers")]
 ANOTHER = "another-host"
 
 
+# On one host a stopped process still is the owner, however long it is silent.
+LOSSES = [("this host", "taken over"), ("another host", "silent"), ("another host", "taken over")]
+
+
 def another_host() -> Sequence[str]:
     """Return what starts a process on a host of another name; skips where the machine refuses that.
 
@@ -78,6 +82,7 @@ def owner_host(run: Path) -> str:
     return str(json.loads((run / ".lock" / "owner.json").read_bytes())["host"])
 
 
+@pytest.mark.full(where=["this host"])
 @pytest.mark.parametrize("where", ["this host", "another host"])
 def test_a_second_process_is_refused_and_harms_nothing(
     where: str, whole: Whole, folder: Path, tally: Tally
@@ -136,14 +141,13 @@ def test_a_killed_owner_on_another_host_is_followed_when_it_has_been_silent(
         tally.add("owner killed on another host", evaluation.findings())
 
 
-@pytest.mark.parametrize("way", ["silent", "taken over"])
-@pytest.mark.parametrize("where", ["this host", "another host"])
+@pytest.mark.full(where=["this host"])
+@pytest.mark.full(way=["taken over"])
+@pytest.mark.parametrize(("where", "way"), LOSSES)
 def test_an_owner_that_lost_its_lock_writes_nothing_more(
     where: str, way: str, whole: Whole, folder: Path, tally: Tally
 ) -> None:
     """Stopped for a while, and followed by another one meanwhile, it exits with 6 when it wakes up."""
-    if (where, way) == ("this host", "silent"):
-        pytest.skip("on one host a stopped process still is the owner")
     with ScriptedServer(evaluation_script(model=0.05, judge=0.05)) as server:
         evaluation = Evaluation(server, whole, folder)
         first = evaluation.start(prefix=prefix_of(where))
@@ -170,10 +174,9 @@ def test_an_owner_that_lost_its_lock_writes_nothing_more(
         tally.add(f"an owner on {where} that was {way}", evaluation.findings(stray=IN_FLIGHT))
 
 
-def test_an_owner_gives_signs_of_life(whole: Whole, folder: Path, short: bool, tally: Tally) -> None:
+@pytest.mark.full
+def test_an_owner_gives_signs_of_life(whole: Whole, folder: Path, tally: Tally) -> None:
     """The lock of a run that takes longer than that is renewed in time, however little happens."""
-    if short:
-        pytest.skip("takes as long as two signs of life are apart")
     with ScriptedServer(evaluation_script()) as server:
         healthy = server.script
         server.script = evaluation_script(model=0.01, judge=60)
