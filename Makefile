@@ -51,10 +51,10 @@ $(VENV)/.bench: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	touch $@
 
-bench: $(VENV)/.bench  ## measure the tool itself on a tenth of the data: under 5 minutes
+bench: $(VENV)/.bench  ## measure the tool itself on a tenth of the data: a few minutes
 	$(BIN)/python -m benchmarks.run
 
-bench-full: $(VENV)/.bench  ## measure the tool itself on all of the data: about 40 minutes
+bench-full: $(VENV)/.bench  ## measure the tool itself on all of the data: an hour or so
 	$(BIN)/python -m benchmarks.run --full
 
 bench-peers: $(VENV)/.bench  ## the same for other evaluators, installed into build/peers
