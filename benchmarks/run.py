@@ -371,7 +371,7 @@ def machine() -> str:
     """Return what this was measured on, in a line."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     names = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
-    packages = ", ".join(f"{name} {version(name)}" for name in ("otoscope", "aiohttp", "pybase64", "uvloop"))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("otoscope", "pycurl", "pybase64", "uvloop"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} cores of {names[0] if names else platform.machine()}, {memory:.0f} GiB, "

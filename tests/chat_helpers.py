@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from otoscope.audio.cache import InMemory
 from otoscope.chat_api import AudioData, ChatEndpoint
+from otoscope.chat_api.body import Body
 from otoscope.config import EndpointSettings, TaskConfig, resolve
 from otoscope.records import AudioClip, Failure, Reply, SentAudio
 from tests.scripted_server import ScriptedServer
@@ -193,3 +194,18 @@ def read_request(connection: socket.socket) -> bytes:
     while len(body) < length and (piece := connection.recv(1 << 20)):
         body += piece
     return body
+
+
+def collected(body: Body) -> bytes:
+    """Return all of a body, outside of HTTP."""
+
+    async def collect() -> bytes:
+        blocks: list[bytes] = []
+        while (block := body.ready()) != b"":
+            if block is None:
+                await body.load()
+            else:
+                blocks.append(block)
+        return b"".join(blocks)
+
+    return asyncio.run(collect())

@@ -124,7 +124,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
     [
         (
             "import otoscope",
-            "torch modelscope numpy jinja2 matplotlib rich aiohttp soundfile asyncio otoscope.config",
+            "torch modelscope numpy jinja2 matplotlib rich pycurl soundfile asyncio otoscope.config",
         ),
         (
             "from otoscope.cli.parser import command_parser; command_parser()",
@@ -136,14 +136,14 @@ def test_imports_stand_at_the_top(path: Path) -> None:
         ),
         (
             "from otoscope import load_run",
-            "aiohttp soundfile numpy matplotlib jinja2 otoscope.judge otoscope.pipeline otoscope.backends",
+            "pycurl soundfile numpy matplotlib jinja2 otoscope.judge otoscope.pipeline otoscope.backends",
         ),
-        ("import otoscope.reports.terminal", "aiohttp soundfile numpy otoscope.judge otoscope.pipeline"),
+        ("import otoscope.reports.terminal", "pycurl soundfile numpy otoscope.judge otoscope.pipeline"),
         (
             "import otoscope.evaluate, otoscope.judging, otoscope.cli.commands, otoscope.reports.live",
             "matplotlib jinja2 scipy pandas otoscope.reports.html otoscope.reports.charts",
         ),
-        ("import otoscope.reports.gathered, otoscope.reports.figures", "matplotlib numpy rich aiohttp"),
+        ("import otoscope.reports.gathered, otoscope.reports.figures", "matplotlib numpy rich pycurl"),
     ],
 )
 def test_nothing_is_loaded_that_is_not_used(statement: str, absent: str) -> None:

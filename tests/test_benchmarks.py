@@ -212,7 +212,7 @@ def test_modules_imported_for_help() -> None:
         capture_output=True, encoding="utf-8", env=environment(), timeout=60, check=True,
     )  # fmt: skip
     modules = modules_imported(done.stderr)
-    unwanted = {*HEAVY, "numpy", "soundfile", "aiohttp", "rich"}
+    unwanted = {*HEAVY, "numpy", "soundfile", "pycurl", "rich"}
     assert not [name for name in modules if name.partition(".")[0] in unwanted]
     assert not [name for name in modules if name.startswith(("otoscope.evaluate", "otoscope.reports."))]
     assert len(modules) < HELP_MODULES

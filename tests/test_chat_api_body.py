@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -23,6 +22,7 @@ from tests.chat_helpers import (
     COMPLETION,
     about,
     announced,
+    collected,
     failed,
     make_clip,
     raw_server,
@@ -33,15 +33,6 @@ from tests.chat_helpers import (
     settings,
 )
 from tests.scripted_server import ScriptedServer
-
-
-def collected(body: Body) -> bytes:
-    """Iterate over a body outside of HTTP."""
-
-    async def collect() -> bytes:
-        return b"".join([block async for block in body])
-
-    return asyncio.run(collect())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +158,7 @@ def test_clip_changed_during_sending(tmp_path: Path, change: Callable[[Path], No
     received = [0]
 
     def change_then_read(connection: socket.socket, _number: int) -> None:
-        received[0] += len(read_head(connection)[1])
+        received[0] += len(read_head(connection)[1] or connection.recv(1 << 10))
         change(Path(clip.path))
         while piece := connection.recv(1 << 20):
             received[0] += len(piece)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from otoscope.audio import ConvertedClips, HeldClips, Loader
@@ -11,6 +10,7 @@ from otoscope.chat_api.body import READ_BLOCK, Body
 from otoscope.config import AudioPolicy
 from otoscope.records import AudioClip
 from tests.audio_files import tone, write_sound
+from tests.chat_helpers import collected
 
 SIZE = 44 + 2 * 300_000
 
@@ -26,11 +26,7 @@ def loaded(path: Path, held: HeldClips) -> AudioClip:
 
 def sent(clip: AudioClip) -> bytes:
     """Return the body of a request with the clip."""
-
-    async def collect() -> bytes:
-        return b"".join([piece async for piece in Body({"audio": AudioData(clip)})])
-
-    return asyncio.run(collect())
+    return collected(Body({"audio": AudioData(clip)}))
 
 
 def test_held_clip_is_sent_without_reading_it_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from otoscope.parts import Parts
 from otoscope.pipeline import Pipeline, Slots, Stop
 from otoscope.records import Json, Sending
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
-from otoscope.session import OnEvent, carry_out, ignore, run_blocking, what_is_owed
+from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import RunStore
 
 
@@ -39,7 +39,7 @@ def run_task(
     then is stored, and the same call with ``use_cache`` set to the run's path goes on from there.
     """
     settings = settings_for(task_cfg, os.environ if environ is None else environ)
-    return run_blocking(lambda: asyncio.run(evaluate(settings, on_event=on_event)))
+    return run_blocking(lambda: run_in_loop(evaluate(settings, on_event=on_event)))
 
 
 async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from otoscope.config import Settings
 from otoscope.lock import RunLock
@@ -86,6 +87,17 @@ def _summed_up(store: RunStore, samples: Sequence[Sample], *, idle: bool) -> Run
     if standing is not None:
         return Run(store.path, standing)
     return Run(store.path, write_results(store, samples), changed=True)
+
+
+def run_in_loop(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run something in an event loop of its own, one that can watch sockets for libcurl."""
+    if sys.platform != "win32":
+        return asyncio.run(main)
+    # Windows' own default cannot.
+    if sys.version_info >= (3, 12):
+        return asyncio.run(main, loop_factory=asyncio.SelectorEventLoop)
+    asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
+    return asyncio.run(main)
 
 
 def run_blocking(call: Callable[[], _T]) -> _T:

@@ -31,11 +31,9 @@ class AudioData:
 
 
 class Body:
-    """The body of one attempt: an asynchronous iterator of ``length`` bytes, to be used once.
+    """The body of one attempt: ``length`` bytes, in blocks, to be used once.
 
-    Holds one block of the clip at a time. Raises ``OSError`` from the iteration, with the reason in
-    ``changed``, when the clip is not (or no longer) the one that was promised; the body is then short of its
-    ``length``, so no server can take it for complete. There may be one :class:`AudioData` in the payload.
+    Holds one block of the clip at a time. There may be one :class:`AudioData` in the payload.
     """
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
@@ -52,47 +50,60 @@ class Body:
             raise TypeError("a request carries one clip at most")
         self._clip = clips[0] if clips else None
         self._edges = [before, *after]
+        self._begun = False
         self._audio_left = 0 if self._clip is None else self._clip.size_sent
         self.length = sum(map(len, self._edges)) + 4 * ((self._audio_left + 2) // 3)
         self.whole = before if self._clip is None and len(before) <= WHOLE_UP_TO else None
         """All of it, where there is no clip and it is not large."""
-        self.begun = asyncio.Event()
-        """Set when the first byte is asked for: with ``Expect``, the server's consent."""
         self.changed: str | None = None
         """Why sending was broken off, when that is the clip's fault."""
+        self._block: bytes | None = None
+        """Of the clip, read beforehand."""
 
-    def __aiter__(self) -> Body:
-        return self
-
-    # Not an asynchronous generator: one that is abandoned half-way needs a task of its own to be closed.
-    async def __anext__(self) -> bytes:
-        pieces: list[bytes] = []
-        if not self.begun.is_set():
-            self.begun.set()
-            pieces.append(self._edges.pop(0))
+    def ready(self) -> bytes | None:
+        """Return the next block, empty at the end; ``None`` where :meth:`load` has to read it first."""
         if self._clip is not None and self._audio_left:
-            pieces.append(pybase64.b64encode(await self._audio(self._clip)))
+            block, self._block = self._block, None
+            if block is None:
+                block = self._held(self._clip)
+            if block is None:
+                return None
+            self._audio_left -= len(block)
+            pieces = [pybase64.b64encode(block)]
+            if not self._begun:
+                pieces.insert(0, self._edges.pop(0))
+        else:
+            pieces = []
+        self._begun = True
         if self._edges and not self._audio_left:
             pieces.append(self._edges.pop(0))
-        if not pieces:
-            raise StopAsyncIteration
         return b"".join(pieces)
 
-    async def _audio(self, clip: AudioClip) -> bytes:
-        offset = clip.size_sent - self._audio_left
-        size = min(READ_BLOCK, self._audio_left)
-        self._audio_left -= size
-        # No thread for what is in memory.
-        if clip.held is not None and (block := clip.held.read_at(offset, size)):
-            if not self._audio_left:
-                clip.held.drop()
-            return block
+    def _held(self, clip: AudioClip) -> bytes | None:
+        """Return the clip's next block where its bytes are in memory."""
+        if clip.held is None or not (block := clip.held.read_at(*self._next(clip))):
+            return None
+        if len(block) == self._audio_left:
+            clip.held.drop()
+        return block
+
+    def _next(self, clip: AudioClip) -> tuple[int, int]:
+        return clip.size_sent - self._audio_left, min(READ_BLOCK, self._audio_left)
+
+    async def load(self) -> None:
+        """Read the clip's next block, for which :meth:`ready` then does not wait.
+
+        Raises ``OSError``, with the reason in ``changed``, when the clip is not (or no longer) the one that
+        was promised; the body is then short of its ``length``, so no server can take it for complete.
+        """
+        if self._clip is None:
+            return
         try:
-            return await asyncio.to_thread(_read, clip, offset, size)
+            self._block = await asyncio.to_thread(_read, self._clip, *self._next(self._clip))
         except OSError as error:
             # Out of descriptors: the clip is not to blame, and the next attempt may well succeed.
             if error.errno not in (errno.EMFILE, errno.ENFILE):
-                self.changed = f"{clip.path}: {_reason(error)}"
+                self.changed = f"{self._clip.path}: {_reason(error)}"
             raise
 
 

@@ -1,18 +1,18 @@
-"""One exchange over HTTP: sessions, proxy, ``Expect: 100-continue``, and no socket left behind."""
+"""One exchange over HTTP by libcurl: pool, proxy, ``Expect: 100-continue``, and no socket left behind."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+import os
+import ssl
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
-from weakref import WeakSet
 
-import aiohttp
-from aiohttp.http_exceptions import LineTooLong
+import pycurl
 
 from otoscope._version import __version__
 from otoscope.chat_api.body import Body
@@ -27,9 +27,38 @@ MAX_HEADER_BYTES = 64 << 10
 """For each line of a reply's head: what gateways add there must not cost a paid reply."""
 LISTING_TIMEOUT = 5.0
 
+_SEND_BYTES = 256 << 10
+"""What libcurl takes of a body at a time: a block of a clip, as base64."""
+E_TOO_LARGE = 100
+"""CURLE_TOO_LARGE; pycurl has no name for it, nor for the next."""
+_SUPPRESS_CONNECT_HEADERS = 265
+_FOR_EVER = 1 << 30
+"""Milliseconds. Whether a server consents to a body is watched by our own clock."""
 
-class HeaderTooLargeError(aiohttp.ClientError):
-    """A reply came whose head has a line of over :data:`MAX_HEADER_BYTES`; it cannot be read."""
+
+class BrokenError(Exception):
+    """An exchange ended without a whole reply: libcurl's ``code`` (``pycurl.E_...``) and words."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        connected: bool = True,
+        answered: bool = False,
+        through_proxy: bool = False,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.connected = connected
+        """Whether there was a connection, through proxy and TLS."""
+        self.answered = answered
+        """Whether the head of a reply had come."""
+        self.through_proxy = through_proxy
+        """Whether it is the proxy that gave no connection."""
+        self.errno = errno
+        """The system's number, where it gave one."""
 
 
 @dataclass(slots=True)
@@ -43,45 +72,116 @@ class Route:
     reused: bool = False
     answered: bool = False
     """Whether the head of a reply came."""
-    head_sent: asyncio.Event = field(default_factory=asyncio.Event)
-    transport: asyncio.BaseTransport | None = None
 
     def restart(self) -> None:
         """Forget what is known of the attempt before."""
         self.reused = self.answered = False
-        self.head_sent = asyncio.Event()
-        self.transport = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchanged:
     """What came back; ``content`` is ``None`` when it was larger than :data:`MAX_REPLY_BYTES`."""
 
     status: int
     headers: Mapping[str, str]
+    """By their names in lower case; of several with one name the first."""
     content: bytes | None
 
 
-_route: ContextVar[Route | None] = ContextVar("_route", default=None)
+class _Transfer:
+    """One attempt, as libcurl's callbacks see it. None of them may raise."""
 
+    def __init__(self, curl: Any, body: Body | None, route: Route) -> None:
+        self.headers: dict[str, str] = {}
+        self.header_too_large = self.reply_too_large = False
+        self.body_error: OSError | None = None
+        self.head_sent: asyncio.Future[None] | None = None
+        self.consent: asyncio.Future[None] | None = None
+        """With ``Expect``: done when the server wants the body, or has answered without it."""
+        self.ended: asyncio.Future[Any] | None = None
+        self._curl = curl
+        self._body = body
+        self._unsent = 0 if body is None or body.whole is not None else body.length
+        self._route = route
+        self._blocks: list[bytes] = []
+        self._size = 0
+        self._rest = b""
+        self._loading: asyncio.Task[None] | None = None
 
-class _Connector(aiohttp.TCPConnector):
-    """Tells each attempt which transport it uses, so that it can be cut, and whether it is a used one."""
+    @property
+    def content(self) -> bytes:
+        """What came of the reply's body."""
+        return b"".join(self._blocks)
 
-    # aiohttp would tell it through a trace, which costs every request several calls more.
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._used: WeakSet[asyncio.BaseTransport] = WeakSet()
+    def give(self, size: int) -> bytes | int:
+        """Give libcurl at most ``size`` bytes of the body, or have it wait until they are read."""
+        _settle(self.consent)
+        if self.body_error is not None or self._body is None:
+            return int(pycurl.READFUNC_ABORT)
+        if not self._rest:
+            block = self._body.ready()
+            if block is None:
+                self._loading = asyncio.ensure_future(self._load(self._body))
+                return int(pycurl.READFUNC_PAUSE)
+            self._rest = block
+        if len(self._rest) <= size:
+            given, self._rest = self._rest, b""
+        else:
+            given, self._rest = self._rest[:size], self._rest[size:]
+        self._unsent -= len(given)
+        return given
 
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        connection = await super().connect(req, traces, timeout)
-        transport, route = connection.transport, _route.get()
-        if route is not None and transport is not None:
-            route.transport, route.reused = transport, transport in self._used
-            self._used.add(transport)
-        return connection
+    async def _load(self, body: Body) -> None:
+        try:
+            await body.load()
+        except OSError as error:
+            self.body_error = error
+        self._loading = None
+        self._curl.pause(pycurl.PAUSE_CONT)
+
+    async def end(self) -> None:
+        """Leave no task behind."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+
+    def take_header(self, line: bytes) -> int | None:
+        """Take one line of the reply's head, the status line included."""
+        if len(line) > MAX_HEADER_BYTES:
+            self.header_too_large = self._route.answered = True
+            return -1
+        if line.startswith(b"HTTP/"):
+            self.headers.clear()
+            # What begins with 1 only announces the reply.
+            self._route.answered = not line.partition(b" ")[2].lstrip().startswith(b"1")
+        elif not line.strip():
+            if self._route.answered:
+                _settle(self.consent)
+                self._end_early()
+        else:
+            name, _, value = line.partition(b":")
+            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace").strip())
+        return None
+
+    def take(self, block: bytes) -> int | None:
+        """Take a block of the reply's body."""
+        self._size += len(block)
+        if self._size > MAX_REPLY_BYTES:
+            self.reply_too_large = True
+            return -1
+        self._blocks.append(block)
+        self._end_early()
+        return None
+
+    def _end_early(self) -> None:
+        """End where the whole reply came before the body was sent: the server may read no more of it."""
+        if self._unsent and self.headers.get("content-length") == str(self._size):
+            _settle(self.ended)
+
+    def note(self, kind: int, _data: bytes) -> None:
+        """Learn when the head of the request is on its way."""
+        if kind == pycurl.INFOTYPE_HEADER_OUT:
+            _settle(self.head_sent)
 
 
 class Connections:
@@ -92,146 +192,221 @@ class Connections:
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._settings = settings
+        self._url = _ascii(settings.url)
         self._headers = _headers(settings)
         self._proxy = _proxy(settings.url)
-        self._pool: aiohttp.ClientSession | None = None
-        self._single: aiohttp.ClientSession | None = None
+        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._unused: list[Any] = []
 
     async def open(self) -> None:
         """Get ready; needs the running event loop."""
-        self._pool = self._new_session(force_close=False)
-        self._single = self._new_session(force_close=True)
+        self._multi = pycurl.AsyncCurlMulti()
 
     async def close(self) -> None:
         """Close every connection."""
-        for session in (self._pool, self._single):
-            if session is not None:
-                await session.close()
+        if self._multi is not None:
+            await self._multi.aclose()
+        for curl in self._unused:
+            curl.close()
+        self._unused.clear()
 
     async def exchange(self, body: Body, route: Route, limit: float) -> Exchanged | None:
         """Send one request and read its reply, in ``limit`` seconds at most.
 
-        Returns ``None`` when the server ignored ``Expect``: the body was not sent. Raises what aiohttp
-        raises, and ``HeaderTooLargeError``.
+        Returns ``None`` when the server ignored ``Expect``: the body was not sent. Raises ``BrokenError``,
+        and ``OSError`` when the body's clip cannot be read.
         """
         route.restart()
         if not route.expect:
-            return await self._post(body, route, limit)
-        sending = asyncio.create_task(self._post(body, route, limit))
-        clock = asyncio.create_task(_expect_clock(route))
+            return await self._perform(self._url, limit, route, body)
+        loop = asyncio.get_running_loop()
+        consent, head_sent = loop.create_future(), loop.create_future()
+        sending = asyncio.create_task(
+            self._perform(self._url, limit, route, body, consent=consent, head_sent=head_sent)
+        )
         try:
-            await asyncio.wait({sending, clock}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() or body.begun.is_set() or route.answered:
+            await asyncio.wait({sending, head_sent}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {sending, consent}, timeout=EXPECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+            if sending.done() or consent.done():
                 return await sending
             return None
         finally:
-            clock.cancel()
             sending.cancel()
-            await asyncio.gather(clock, sending, return_exceptions=True)
-
-    async def _post(self, body: Body, route: Route, limit: float) -> Exchanged:
-        session = self._single if route.fresh else self._pool
-        if session is None:
-            raise RuntimeError("the endpoint is used outside of its context manager")
-        _route.set(route)
-        try:
-            async with session.post(
-                self._settings.url,
-                # What is whole already goes out in one piece with the head.
-                data=body if route.expect or body.whole is None else body.whole,
-                headers={"Content-Length": str(body.length), "Content-Type": "application/json"},
-                allow_redirects=False,
-                expect100=route.expect,
-                proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(total=limit, connect=CONNECT_TIMEOUT),
-                trace_request_ctx=route,
-            ) as response:
-                route.answered = True
-                content = await _read(response)
-                return Exchanged(response.status, response.headers, content)
-        except aiohttp.ClientResponseError as error:
-            if any(isinstance(cause, LineTooLong) for cause in _causes(error)):
-                route.answered = True
-                # Without the header's text, which may hold a cookie.
-                raise HeaderTooLargeError from error
-            raise
-        finally:
-            _route.set(None)
-            transport = route.transport
-            # A transport that is closed flushes what it holds first, which a server that no longer reads
-            # would draw out for ever.
-            if isinstance(transport, asyncio.Transport) and transport.is_closing():
-                transport.abort()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def listing(self) -> bytes | None:
         """Return the server's answer to ``GET /models``, or ``None`` when there is none. Raises nothing."""
-        url = urlsplit(self._settings.url)
+        url = urlsplit(self._url)
         url = url._replace(path=url.path.removesuffix("/chat/completions") + "/models")
-        if self._single is None:
-            return None
         try:
-            async with self._single.get(
-                url.geturl(),
-                allow_redirects=False,
-                proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(total=LISTING_TIMEOUT),
-                trace_request_ctx=Route(),
-            ) as response:
-                return await _read(response) if response.status == 200 else None
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+            exchanged = await self._perform(url.geturl(), LISTING_TIMEOUT, Route(fresh=True), None)
+        except BrokenError:
             return None
+        return exchanged.content if exchanged.status == 200 else None
 
-    def _new_session(self, *, force_close: bool) -> aiohttp.ClientSession:
-        async def on_head_sent(_session: Any, context: Any, _params: Any) -> None:
-            context.trace_request_ctx.head_sent.set()
+    async def _perform(
+        self,
+        url: str,
+        limit: float,
+        route: Route,
+        body: Body | None,
+        *,
+        consent: asyncio.Future[None] | None = None,
+        head_sent: asyncio.Future[None] | None = None,
+    ) -> Exchanged:
+        if self._multi is None:
+            raise RuntimeError("the endpoint is used outside of its context manager")
+        curl = self._unused.pop() if self._unused else pycurl.Curl()
+        transfer = _Transfer(curl, body, route)
+        transfer.consent, transfer.head_sent = consent, head_sent
+        self._set_up(curl, transfer, url, limit, route, body)
+        try:
+            transfer.ended = self._multi.add_handle(curl)
+            await transfer.ended
+        except pycurl.error as error:
+            code, message = error.args
+            if transfer.body_error is not None:
+                raise transfer.body_error from None
+            if transfer.header_too_large or code == E_TOO_LARGE:
+                route.answered = True
+                raise BrokenError(E_TOO_LARGE, message, answered=True) from None
+            if not transfer.reply_too_large:
+                raise self._broken(curl, code, message, route) from None
+        finally:
+            await transfer.end()
+        exchanged = Exchanged(
+            curl.getinfo(pycurl.RESPONSE_CODE),
+            transfer.headers,
+            None if transfer.reply_too_large else transfer.content,
+        )
+        # Only now: one that ended otherwise may still be in libcurl's hands.
+        curl.reset()
+        self._unused.append(curl)
+        return exchanged
 
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(on_head_sent)
-        return aiohttp.ClientSession(
-            connector=_Connector(limit=0, force_close=force_close),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-            # Only the single ones ask with Expect, and only those ask when the head was sent.
-            trace_configs=[trace] if force_close else [],
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            # Would let ~/.netrc override the key, or make the request impossible where both are there.
-            trust_env=False,
+    def _set_up(
+        self, curl: Any, transfer: _Transfer, url: str, limit: float, route: Route, body: Body | None
+    ) -> None:
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        curl.setopt(pycurl.PATH_AS_IS, 1)
+        curl.setopt(pycurl.NOSIGNAL, 1)
+        # Given in any case: libcurl reads the environment by other rules than ours.
+        curl.setopt(pycurl.PROXY, self._proxy or "")
+        curl.setopt(pycurl.NOPROXY, "")
+        curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
+        # Our key is not the proxy's.
+        curl.setopt(pycurl.HEADEROPT, pycurl.HEADER_SEPARATE)
+        curl.setopt(pycurl.ACCEPT_ENCODING, "gzip, deflate")
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(1000 * CONNECT_TIMEOUT))
+        curl.setopt(pycurl.TIMEOUT_MS, max(1, int(1000 * limit)))
+        curl.setopt(pycurl.FRESH_CONNECT, route.fresh)
+        curl.setopt(pycurl.FORBID_REUSE, route.fresh)
+        curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
+        curl.setopt(pycurl.WRITEFUNCTION, transfer.take)
+        if url.startswith("https:"):
+            _trust(curl)
+        headers = self._headers
+        if body is not None:
+            curl.setopt(pycurl.POST, 1)
+            if body.whole is not None and not route.expect:
+                curl.setopt(pycurl.POSTFIELDS, body.whole)
+            else:
+                curl.setopt(pycurl.POSTFIELDSIZE_LARGE, body.length)
+                curl.setopt(pycurl.READFUNCTION, transfer.give)
+                curl.setopt(pycurl.UPLOAD_BUFFERSIZE, _SEND_BYTES)
+            if route.expect:
+                curl.setopt(pycurl.EXPECT_100_TIMEOUT_MS, _FOR_EVER)
+                curl.setopt(pycurl.VERBOSE, 1)
+                curl.setopt(pycurl.DEBUGFUNCTION, transfer.note)
+            expect = b"Expect: 100-continue" if route.expect else b"Expect:"
+            headers = [*headers, expect]
+        curl.setopt(pycurl.HTTPHEADER, headers)
+
+    def _broken(self, curl: Any, code: int, message: str, route: Route) -> BrokenError:
+        connected = curl.getinfo(pycurl.REQUEST_SIZE) > 0
+        route.reused = connected and curl.getinfo(pycurl.NUM_CONNECTS) == 0
+        number = curl.getinfo(pycurl.OS_ERRNO) or None
+        if code == pycurl.E_SSL_CONNECT_ERROR and number is not None:
+            # It broke during the handshake, which says nothing about keys and certificates.
+            code = pycurl.E_COULDNT_CONNECT
+        if not connected:
+            # A resolver that found no descriptor does not tell so.
+            number = _want_of_descriptors() or number
+        return BrokenError(
+            code,
+            message,
+            connected=connected,
+            answered=route.answered,
+            through_proxy=self._proxy is not None and not connected,
+            errno=number,
         )
 
 
-async def _expect_clock(route: Route) -> None:
-    await route.head_sent.wait()
-    await asyncio.sleep(EXPECT_TIMEOUT)
+TLS_CODES = frozenset(
+    {
+        pycurl.E_SSL_CONNECT_ERROR,
+        pycurl.E_SSL_CERTPROBLEM,
+        pycurl.E_SSL_CIPHER,
+        pycurl.E_PEER_FAILED_VERIFICATION,
+        pycurl.E_SSL_CACERT_BADFILE,
+        pycurl.E_SSL_ISSUER_ERROR,
+        pycurl.E_SSL_INVALIDCERTSTATUS,
+    }
+)
+"""What ends an encrypted connection before it began."""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    while (cause := error.__cause__) is not None:
-        yield cause
-        error = cause
+def _settle(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    blocks: list[bytes] = []
-    size = 0
-    async for block in response.content.iter_any():
-        size += len(block)
-        if size > MAX_REPLY_BYTES:
-            response.close()
-            return None
-        blocks.append(block)
-    return b"".join(blocks)
+def _want_of_descriptors() -> int | None:
+    """Return the system's number for "too many open files" where that is so."""
+    try:
+        os.close(os.dup(0))
+    except OSError as error:
+        return error.errno
+    return None
 
 
-def _headers(settings: EndpointSettings) -> dict[str, str]:
+def _trust(curl: Any) -> None:
+    """Verify by the certificates that Python takes: of ``SSL_CERT_FILE``, ``SSL_CERT_DIR``, the system's."""
+    paths = ssl.get_default_verify_paths()
+    if sys.platform in ("win32", "darwin") and not paths.cafile:
+        curl.setopt(pycurl.SSL_OPTIONS, pycurl.SSLOPT_NATIVE_CA)
+        return
+    if paths.cafile:
+        curl.setopt(pycurl.CAINFO, paths.cafile)
+        curl.setopt(pycurl.PROXY_CAINFO, paths.cafile)
+    if paths.capath:
+        curl.setopt(pycurl.CAPATH, paths.capath)
+        curl.setopt(pycurl.PROXY_CAPATH, paths.capath)
+
+
+def _ascii(url: str) -> str:
+    """Return a URL whose host is written as names are looked up."""
+    parts = urlsplit(url)
+    if parts.netloc.isascii():
+        return url
+    return parts._replace(netloc=parts.netloc.encode("idna").decode()).geturl()
+
+
+def _headers(settings: EndpointSettings) -> list[bytes]:
     """Return our headers with the user's in the place of those of the same name."""
-    ours = {"User-Agent": f"otoscope/{__version__}"}
+    ours = {"User-Agent": f"otoscope/{__version__}", "Content-Type": "application/json"}
     if settings.authorization is not None:
         ours["Authorization"] = settings.authorization
     theirs = settings.extra_headers
     replaced = {name.lower() for name in theirs}
     kept = {name: value for name, value in ours.items() if name.lower() not in replaced}
-    return {**kept, **theirs}
+    # A header without a value is written with a semicolon; with a colon it would be left out.
+    return [
+        (f"{name}: {value}" if value else f"{name};").encode() for name, value in {**kept, **theirs}.items()
+    ]
 
 
 def _proxy(url: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 from otoscope.chat_api.body import Body
-from otoscope.chat_api.connections import MAX_REPLY_BYTES, Connections, Exchanged, Route
+from otoscope.chat_api.connections import MAX_REPLY_BYTES, BrokenError, Connections, Exchanged, Route
 from otoscope.chat_api.rate import RateLimit
 from otoscope.chat_api.replies import (
     Completion,
@@ -268,10 +268,10 @@ class ChatEndpoint:
             message = f"{exchanged.status}, but the reply has over {MAX_REPLY_BYTES >> 20} MB"
             return Trouble(FailureKind.BAD_REPLY, message, Next.GIVE_UP)
         if 200 <= exchanged.status < 300:
-            return read_completion(exchanged.content, exchanged.headers.get("Content-Type", ""))
+            return read_completion(exchanged.content, exchanged.headers.get("content-type", ""))
         return read_error(exchanged.content)
 
-    def _after_break(self, error: Exception, body: Body, route: Route, limit: float) -> Trouble:
+    def _after_break(self, error: BrokenError | OSError, body: Body, route: Route, limit: float) -> Trouble:
         row = meaning_of_break(error)
         reason = self._said(str(error)) or type(error).__name__
         message = self._said(row.say.format(limit=limit, error=reason))
@@ -296,7 +296,7 @@ class ChatEndpoint:
         status = exchanged.status if exchanged.status >= 300 else error.status or 200
         row = meaning_of(status, error)
         text = self._said(f"{status}: {error.message}" if error.message else f"{status}")
-        if 300 <= status < 400 and (location := exchanged.headers.get("Location")):
+        if 300 <= status < 400 and (location := exchanged.headers.get("location")):
             text = f"{text}: it redirects to {self._said(location)}"
         if row.next is Next.STOP_UNLESS_SERVED and self._has_served:
             self._refusals_in_a_row += 1

@@ -82,13 +82,13 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
     A date counts from the server's own ``Date``, since the two clocks may differ.
     """
-    value = headers.get("Retry-After", "").strip()
+    value = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(value):
         return float(value)
     until = _date(value)
     if until is None:
         return 0.0
-    now = _date(headers.get("Date", ""))
+    now = _date(headers.get("date", ""))
     return max(0.0, until.timestamp() - (time.time() if now is None else now.timestamp()))
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import re
-import ssl
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import aiohttp
+import pycurl
 
-from otoscope.chat_api.connections import MAX_HEADER_BYTES, HeaderTooLargeError
+from otoscope.chat_api.connections import E_TOO_LARGE, MAX_HEADER_BYTES, TLS_CODES, BrokenError
 from otoscope.chat_api.replies import ServerError
 from otoscope.records import FailureKind
 
@@ -143,31 +141,48 @@ def meaning_of(status: int, error: ServerError) -> StatusRow:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRow:
-    """One row: an exception of such a type, and with such a number, is this kind of trouble."""
+    """One row: an exchange that broke so is this kind of trouble."""
 
-    types: tuple[type[Exception], ...]
+    codes: Container[int]
+    """libcurl's numbers; 0 is an ``OSError`` of this process's own."""
     kind: FailureKind
     unreachable: bool
     say: str
     """May hold ``{limit}`` (seconds) and ``{error}``."""
     next: Next = Next.BACK_OFF
+    connected: bool | None = None
+    """Whether there was a connection; ``None``: either."""
+    answered: bool | None = None
+    """Whether the head of a reply had come."""
+    through_proxy: bool | None = None
     errnos: Container[int] | None = None
     """``None``: any, or none."""
     ours: bool = False
     """As in :class:`Trouble`."""
 
-    def fits(self, error: Exception) -> bool:
+    def fits(self, error: BrokenError | OSError) -> bool:
         """Whether the exception is of this row."""
-        if not isinstance(error, self.types):
+        if self.errnos is not None and error.errno not in self.errnos:
             return False
-        return self.errnos is None or getattr(error, "errno", None) in self.errnos
+        if isinstance(error, OSError):
+            return 0 in self.codes
+        return error.code in self.codes and all(
+            wanted in (None, found)
+            for wanted, found in (
+                (self.connected, error.connected),
+                (self.answered, error.answered),
+                (self.through_proxy, error.through_proxy),
+            )
+        )
 
+
+_ANY_CODE = range(1000)
 
 _CONNECTIONS = (
     # Requests that end meanwhile set descriptors free, hence a back-off. It may be the socket, the look-up of
     # the host or the clip's file that found none.
     ConnectionRow(
-        (OSError,),
+        _ANY_CODE,
         FailureKind.CONNECTION,
         False,
         "this process has too many open files: raise ulimit -n or lower the batch sizes",
@@ -176,53 +191,51 @@ _CONNECTIONS = (
     ),
     # Paid for and thrown away: the next one would have the same header.
     ConnectionRow(
-        (HeaderTooLargeError,),
+        (E_TOO_LARGE,),
         FailureKind.BAD_REPLY,
         False,
         f"the reply has a header of over {MAX_HEADER_BYTES >> 10} KB and cannot be read",
         next=Next.GIVE_UP,
     ),
     ConnectionRow(
-        (aiohttp.ClientSSLError, ssl.SSLError),
+        TLS_CODES,
         FailureKind.CONNECTION,
         True,
         "no secure connection: {error}. Check the URL and the server's certificate",
     ),
     ConnectionRow(
-        (aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError),
+        _ANY_CODE,
         FailureKind.CONNECTION,
         True,
         "no connection through the proxy of the environment (HTTP_PROXY, HTTPS_PROXY): {error}",
+        through_proxy=True,
+    ),
+    ConnectionRow(_ANY_CODE, FailureKind.CONNECTION, True, "no connection: {error}", connected=False),
+    ConnectionRow(
+        (pycurl.E_OPERATION_TIMEDOUT,),
+        FailureKind.TIMEOUT,
+        False,
+        "no complete reply within {limit:.3g} s",
     ),
     ConnectionRow(
-        (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError),
+        (pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_FTP_WEIRD_SERVER_REPLY),
         FailureKind.CONNECTION,
-        True,
-        "no connection: {error}",
+        False,
+        "the reply is not HTTP: {error}",
     ),
-    ConnectionRow(
-        (asyncio.TimeoutError,), FailureKind.TIMEOUT, False, "no complete reply within {limit:.3g} s"
-    ),
-    ConnectionRow(
-        (aiohttp.ClientPayloadError,), FailureKind.CONNECTION, False, "the reply broke off: {error}"
-    ),
-    ConnectionRow(
-        (aiohttp.ClientResponseError,), FailureKind.CONNECTION, False, "the reply is not HTTP: {error}"
-    ),
-    ConnectionRow(
-        (aiohttp.ClientError, OSError), FailureKind.CONNECTION, False, "the connection broke: {error}"
-    ),
+    ConnectionRow(_ANY_CODE, FailureKind.CONNECTION, False, "the reply broke off: {error}", answered=True),
+    ConnectionRow(_ANY_CODE, FailureKind.CONNECTION, False, "the connection broke: {error}"),
 )
 
-CONNECTION_ERRORS: tuple[type[Exception], ...] = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+CONNECTION_ERRORS: tuple[type[BrokenError], type[OSError]] = (BrokenError, OSError)
 """Everything that an exchange may raise; each has a row."""
 
 
-def meaning_of_break(error: Exception) -> ConnectionRow:
+def meaning_of_break(error: BrokenError | OSError) -> ConnectionRow:
     """Return the row that fits an exception out of :data:`CONNECTION_ERRORS`."""
     return next(row for row in _CONNECTIONS if row.fits(error))
 
 
-def is_tls(error: Exception) -> bool:
+def is_tls(error: BrokenError | OSError) -> bool:
     """Whether the two ends found no common ground for an encrypted connection."""
-    return isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError))
+    return isinstance(error, BrokenError) and error.code in TLS_CODES

@@ -180,6 +180,7 @@ class Command:
 
     def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[_T]]) -> _T:
         from otoscope.reports.live import LiveDisplay
+        from otoscope.session import run_in_loop
 
         with LiveDisplay(console(stderr=True)) as display:
 
@@ -195,7 +196,7 @@ class Command:
                 finally:
                     os._exit(code)
 
-            return asyncio.run(_interruptible(partial(work, on_event), leave))
+            return run_in_loop(_interruptible(partial(work, on_event), leave))
 
     def _coverage(self, runs: Sequence[tuple[Run, Settings]]) -> int:
         """Say of which runs too much is lacking, and what helps; return the exit code."""

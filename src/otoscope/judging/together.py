@@ -21,7 +21,7 @@ from otoscope.parts import Parts
 from otoscope.pipeline import SERVED, Pipeline, Slots, Stop
 from otoscope.records import Event, Failure, Judged, Notice, Reply, RunFailed, RunsPlanned, Sample
 from otoscope.runs import Run, judged_orders
-from otoscope.session import OnEvent, carry_out, ignore, run_blocking, what_is_owed
+from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan, RunStore
 
 MAX_OPEN = 8
@@ -44,7 +44,7 @@ def judge_runs(
     could not be judged, once the others are. The same call goes on from what is stored.
     """
     found = look(task_cfg or TaskConfig(), runs, os.environ if environ is None else environ)
-    ended = run_blocking(lambda: asyncio.run(judge_all(found, on_event=on_event)))
+    ended = run_blocking(lambda: run_in_loop(judge_all(found, on_event=on_event)))
     if errors := [one for one in ended if isinstance(one, OtoscopeError)]:
         raise max(errors, key=lambda error: error.exit_code)
     return [one for one in ended if isinstance(one, Run)]
