@@ -25,7 +25,7 @@ from otoscope.store import StoredAnswer, StoredFailure
 
 _CONVERTING = 16
 """Clips that are converted at a time at most: what else waits for a thread must find one."""
-_HELD_BYTES = 16 << 20
+_HELD_BYTES = 8 << 20
 """Of clips that wait in memory to be sent; what has no room is read once more, block by block."""
 _SHOWN = 5
 

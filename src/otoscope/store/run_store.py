@@ -91,6 +91,7 @@ class RunStore:
         self.manifest: Json = {}
         self.skipped_lines = 0
         """Lines that are torn, null, foreign or of another form; what they held is owed again."""
+        self._files = {name: path / name for name in (ANSWERS, VERDICTS)}
         self._lines: dict[str, SampleLines] = {}
         self._readers: dict[str, int] = {}
         self._writers: dict[str, int] = {}
@@ -286,12 +287,12 @@ class RunStore:
         data = line_bytes(line)
         gap = b"\n" if name in self._torn else b""
         descriptor = self._writers[name]
-        with directory_errors(self.path / name):
+        with directory_errors(self._files[name]):
             written = os.write(descriptor, gap + data)
             if written != len(gap + data):
                 self._torn.add(name)
                 raise RunDirectoryError(
-                    f"{self.path / name}: only {written} of {len(gap + data)} bytes could be written: the "
+                    f"{self._files[name]}: only {written} of {len(gap + data)} bytes could be written: the "
                     "disk is full, or a quota or size limit is reached. Nothing that was stored before is "
                     "lost; make room, then resume the run"
                 )
@@ -666,7 +667,7 @@ class RunStore:
         self._lines[key] = lines
 
     def _read(self, name: str, place: Place) -> Json:
-        path, (offset, length) = self.path / name, place
+        path, (offset, length) = self._files[name], place
         data = b""
         with directory_errors(path):
             if name not in self._readers:
