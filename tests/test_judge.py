@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from otoscope.chat_api import ChatEndpoint
 from otoscope.config import EndpointSettings, JudgeSettings, resolve
-from otoscope.judge import CORRECTION, PROMPT, PROMPT_SHA256, Judge, judge_identity, render_prompt
+from otoscope.judge import CORRECTION, PROMPT_SHA256, Judge, judge_identity, render_prompt
+from otoscope.prompts import JUDGE_PROMPT
 from otoscope.records import Failure, FailureKind, Order, Reply, Sample, Verdict
 from tests.scripted_server import Response, Script, ScriptedServer, sequence
 from tests.support import FAST, config
@@ -76,7 +77,7 @@ def test_the_prompt_is_the_benchmarks_byte_for_byte() -> None:
     stored = (Path(__file__).parent.parent / "src" / "otoscope" / "prompts" / "judge.txt").read_bytes()
     assert len(stored) == 911
     assert hashlib.sha256(stored).hexdigest() == PINNED == PROMPT_SHA256
-    assert stored.decode() == PROMPT
+    assert stored.decode() == JUDGE_PROMPT
 
 
 def test_the_reference_is_assistant_1_in_the_first_order() -> None:
@@ -102,7 +103,7 @@ def test_texts_are_inserted_unchanged_and_never_substituted_again(
     """Whatever the texts hold, placeholders and delimiters included, the prompt is their plain insertion."""
     sample = replace(SAMPLE, question=question, reference=reference, description=description)
     first, second = (reference, answer) if order is Order.REFERENCE_FIRST else (answer, reference)
-    pieces = [PROMPT]
+    pieces = [JUDGE_PROMPT]
     for name, value in (
         ("{meta_info}", description),
         ("{question}", question),

@@ -499,6 +499,7 @@ def test_answers_are_described() -> None:
         "asked_again": 1,
         "says_it_cannot_hear": 0,
         "other_language": 0,
+        "addresses_judge": 0,
     }
     assert "1 of 4 answers are blank" in warned(summary)["empty_answer"]
     assert "1 of 4 answers were cut" in warned(summary)["cut_at_token_limit"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any, Protocol
 
 from otoscope.config import JudgeSettings
 from otoscope.parsing import Scores, parse_verdict
+from otoscope.prompts import JUDGE_PROMPT
 from otoscope.records import Failure, FailureKind, Order, Reply, Sample, Verdict, canonical_digest
 
-PROMPT = (resources.files("otoscope.prompts") / "judge.txt").read_text(encoding="utf-8")
-PROMPT_SHA256 = hashlib.sha256(PROMPT.encode("utf-8")).hexdigest()
+PROMPT_SHA256 = hashlib.sha256(JUDGE_PROMPT.encode("utf-8")).hexdigest()
 
 RE_ASKS = 2
 """How often an unparseable reply is asked for again under the default protocol."""
@@ -47,7 +46,7 @@ def render_prompt(sample: Sample, answer: str, order: Order) -> str:
         "assistant_1": texts[0],
         "assistant_2": texts[1],
     }
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], PROMPT)
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], JUDGE_PROMPT)
 
 
 def judge_identity(requested: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Texts in place of those that are withheld, so that a run still yields every number without them.
 
 What is counted of an answer is kept: its length in characters, whether it is blank, which other answers it is
-equal to, the script it is written in, and whether it says that it hears nothing. Of a judge's reply the
-scores are kept, by the default and by the official rule.
+equal to, the script it is written in, whether it says that it hears nothing, and whether it addresses the
+judge. Of a judge's reply the scores are kept, by the default and by the official rule.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import cycle, islice
 
 from otoscope.errors import RunDirectoryError
 from otoscope.parsing import parse_official, parse_verdict
+from otoscope.scoring.addressing import addresses_judge
 from otoscope.scoring.wording import says_it_cannot_hear, script, without_quotations
 
 WITHHELD = "(withheld)"
@@ -25,6 +26,8 @@ _FEW = 6
 _LABELLED = 24
 """Characters from which on there is room to say that a text is withheld."""
 _DEAF = ("I cannot hear the audio. ", "我无法听到音频。")
+_ADDRESSING = "[[9]] "
+"""A verdict: it has no letters, so that the text after it decides the script."""
 _BASIC, _DIGITS = "abcdefghijklmnopqrstuvwxyz0123456789", "0123456789"
 _SPACES = " \n\t\r\x0b\x0c\u2002\u2003\u3000"
 _TRIES = 1000
@@ -46,7 +49,7 @@ class Withholder:
         self._used: set[str] = set()
 
     def text(self, text: str) -> str:
-        """Return what stands for a text. A blank one stays; so does a short one that says it hears nothing.
+        """Return what stands for a text. A blank one stays; so does a short one that is deaf or to the judge.
 
         Raises ``RunDirectoryError`` where too many different texts are so short that none is left.
         """
@@ -82,9 +85,12 @@ class Withholder:
         return self._given[text]
 
     def _candidates(self, text: str) -> Iterator[str]:
-        written_in, deaf, length = script(without_quotations(text)), says_it_cannot_hear(text), len(text)
+        signs = written_in, deaf, addresses = _signs(text)
+        length = len(text)
         labelled = written_in == "Latin" and length >= _LABELLED
-        openings = _DEAF if deaf else (f"{WITHHELD} " if labelled else "",)
+        openings: tuple[str, ...] = _DEAF if deaf else (f"{WITHHELD} " if labelled else "",)
+        if addresses:
+            openings = tuple(_ADDRESSING + opening for opening in openings)
         fitting = [opening for opening in openings if len(opening) + _FEW <= length or not opening]
         for attempt in range(_TRIES if fitting else 0):
             drawn = f"{attempt}:{text}"
@@ -94,9 +100,9 @@ class Withholder:
                 letters = self._letters(drawn, _letters_of(written_in, length, attempt), length)
             for opening in fitting:
                 candidate = (opening + letters)[:length]
-                if (script(candidate), says_it_cannot_hear(candidate)) == (written_in, deaf):
+                if _signs(candidate) == signs:
                     yield candidate
-        if deaf:
+        if deaf or addresses:
             # Too short to say it in other words, and hence to say much else.
             yield text
 
@@ -112,6 +118,11 @@ class Withholder:
         drawn = hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
         # Sixteen of them over and over: as unlikely to meet again, and small in a compressed file.
         return "".join(islice(cycle(alphabet[byte % len(alphabet)] for byte in drawn[:16]), length))
+
+
+def _signs(text: str) -> tuple[str | None, bool, bool]:
+    """Return the script of a text without its quotations, and whether it is deaf or addresses the judge."""
+    return script(without_quotations(text)), says_it_cannot_hear(text), addresses_judge(text)
 
 
 def withheld_reply(text: str | None) -> str | None:

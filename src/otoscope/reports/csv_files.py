@@ -15,6 +15,7 @@ from otoscope.benchmark import CATEGORIES, TASKS, VIEWS
 from otoscope.records import Answer, Json, Order, Outcome, Sample
 from otoscope.reports.reported import Reported
 from otoscope.scoring import Cell, Rule, Summary, result_line, result_of
+from otoscope.scoring.addressing import addresses_judge
 from otoscope.scoring.wording import in_another_language, says_it_cannot_hear
 from otoscope.store import sample_to_line
 
@@ -74,6 +75,7 @@ def _flags(outcome: Outcome, rule: Rule) -> Json:
         "cut_at_token_limit": last is not None and last.finish_reason == "length" if answer else None,
         "says_it_cannot_hear": says_it_cannot_hear(answer.text) if answer else None,
         "other_language": in_another_language(outcome.sample.question, answer.text) if answer else None,
+        "addresses_judge": addresses_judge(answer.text) if answer else None,
         "orders_disagree": len(set(results)) > 1 if len(results) == len(Order) else None,
     }
 

@@ -24,7 +24,7 @@ from otoscope.reports.blocks import (
 from otoscope.reports.examples import examples
 from otoscope.reports.protocol_card import protocol_card, served
 from otoscope.reports.reported import Reported
-from otoscope.reports.told import control_mark, scoring_words, with_control
+from otoscope.reports.told import control_mark, flagged_keys, scoring_words, with_control
 from otoscope.scoring import Cell, Summary
 from otoscope.texts import Catalogue, catalogue
 
@@ -33,9 +33,12 @@ MEANS = (*AVERAGE_PARTS, "average")
 
 _SAID_BELOW = frozenset(
     "embedded_judge self_judged same_family baseline prompt foreign_prompt several_judges pending not_judged "
-    "no_swap first_n negative_scores audio_ignored cannot_hear clips_shortened".split()
+    "no_swap first_n negative_scores audio_ignored cannot_hear addresses_judge clips_shortened".split()
 )
 """Warnings without which the numbers above them would be misread. ``partial`` has a note with numbers."""
+
+_KEYS = 50
+"""Keys of flagged answers that an appendix lists."""
 
 
 def document(runs: Sequence[Reported], say: Catalogue, *, appendix: bool) -> Iterator[Block]:
@@ -205,6 +208,8 @@ def _appendix(run: Reported, say: Catalogue, name: str) -> Iterator[Block]:
     yield protocol_card(run, say, name=f"{name}-protocol", scoring=scoring_name(run.summary, say))
     for warning in run.summary.warnings:
         yield Paragraph(say("table.warning", text=warning_text(warning, say)))
+    if (told := flagged_keys(run.summary, say, shown=_KEYS)) is not None:
+        yield Paragraph(inert(told))
     yield _details(_task_rows(run.summary, say), say, f"{name}-tasks", say("table.by_task", run=named))
     sources = [(source, cell) for source, cell in run.summary.datasets.items()]
     yield _details(

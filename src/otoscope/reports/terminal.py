@@ -28,6 +28,7 @@ from otoscope.reports.counts import short_count
 from otoscope.reports.text import Cleaner, print_line, print_wrapped
 from otoscope.reports.told import (
     audio_told,
+    flagged_keys,
     names_returned,
     scoring_words,
     with_control,
@@ -43,6 +44,8 @@ _FIRST = (*_CONTROLS, "embedded_judge", "self_judged", "baseline", "prompt", "au
 
 _TO_COPY = ("run", "next")
 """Lines that are never broken, so that a path or a command can be copied."""
+_KEYS = 3
+"""Keys of flagged answers that are listed."""
 _TALL = 34
 """Lines of a window that has room for a row of each task."""
 _HEADLINE, _TOTAL, _GROUP, _TASK, _QUIET, _WARNING = "bold cyan", "bold", "bold", "", "dim", "bold yellow"
@@ -268,6 +271,8 @@ class _Report:
         yield "samples", self._samples()
         if audio := [self._clean(self._texts(key, **values)) for key, values in audio_told(summary)]:
             yield "audio", self._texts("table.list_separator").join(audio)
+        if (flagged := flagged_keys(summary, self._texts, shown=_KEYS)) is not None:
+            yield "flagged", self._clean(flagged)
         if everything.orders:
             yield "replies", self._replies(everything.orders)
         if everything.failed and (not everything.scored or everything.lower_bound is not None):

@@ -49,6 +49,17 @@ def converters_told(summary: Summary) -> Iterator[tuple[str, dict[str, str]]]:
         yield "audio.converter", {"what": name, "count": f"{counts[name]:,}"}
 
 
+def flagged_keys(summary: Summary, say: Catalogue, *, shown: int) -> str | None:
+    """Return which answers address the judge: so many keys, and where all are; ``None`` where none does."""
+    keys = summary.flagged["keys"]
+    if not keys:
+        return None
+    listed = say("table.list_separator").join(keys[:shown])
+    if len(keys) <= shown:
+        return say("flagged.keys", keys=listed)
+    return say("flagged.first_keys", keys=listed, more=f"{len(keys) - shown:,}")
+
+
 def names_returned(summary: Summary, role: str) -> list[tuple[str, int]]:
     """Return the names by which the ``model`` or ``judge`` called itself, with counts, the commonest first.
 

@@ -8,8 +8,8 @@
     lines        one sample's as a flat line
     behaviour    the judge's own: position effect, how it answers
     answers      the model's answers: how they ended, length, signs that something is wrong
-    ├── wording, identical, audio_tokens    the signs
-    ├── families                            which line a model's name belongs to
+    ├── wording, addressing, identical, audio_tokens    the signs
+    ├── families                                        which line a model's name belongs to
     sent         what was sent of the clips: changed, shortened or skipped by the audio policy
     calls        what an endpoint's replies add up to
     warnings     what a reader should know before believing a number

@@ -26,17 +26,22 @@ class _Lengths:
 
 @dataclass(slots=True)
 class Answers:
-    """What the answers of a run add up to. Holds numbers and digests, no text."""
+    """What the answers of a run add up to. Holds numbers, digests and a few keys, no text."""
 
     counts: Counter[str] = field(default_factory=Counter)
     identical: IdenticalAnswers = field(default_factory=IdenticalAnswers)
     prompts: list[Prompt] = field(default_factory=list)
     scores_of_other_language: list[float] = field(default_factory=list)
     scores_of_same_language: list[float] = field(default_factory=list)
+    addressing: list[str] = field(default_factory=list)
+    """Keys of the samples whose answer addresses the judge."""
     _lengths: dict[str, _Lengths] = field(default_factory=dict)
 
-    def add(self, outcome: Outcome, score: float | None, clip: str) -> None:
-        """Add one sample; ``score`` is what its answer got, ``None`` where it has no score."""
+    def add(self, outcome: Outcome, score: float | None, clip: str, *, addresses: bool) -> None:
+        """Add one sample; ``score`` is what its answer got, ``None`` where it has no score.
+
+        ``addresses`` is whether its answer addresses the judge.
+        """
         answer, sample = outcome.answer, outcome.sample
         # An imported verdict may stand for an answer that nobody tells: nothing can be said about that.
         if not isinstance(answer, Answer) or (answer.blank and not answer.replies):
@@ -48,6 +53,9 @@ class Answers:
         self.counts["cut_at_token_limit"] += last is not None and last.finish_reason == "length"
         self.counts["asked_again"] += len(answer.replies) > 1
         self.counts["says_it_cannot_hear"] += says_it_cannot_hear(answer.text)
+        self.counts["addresses_judge"] += addresses
+        if addresses:
+            self.addressing.append(sample.key)
         self.identical.add(clip, answer.text)
         other = in_another_language(sample.question, answer.text)
         self.counts["other_language"] += other

@@ -8,7 +8,7 @@ is the mean of the two orders' own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,6 +98,9 @@ class Cell:
         return self.bounds[0]
 
 
+_COLUMNS = ("scores", "references", "wins", "ties", "losses", "clips")
+
+
 @dataclass(slots=True)
 class Rows:
     """Scored rows, column by column."""
@@ -122,12 +125,24 @@ class Rows:
         self.losses.append(float(result == "loss"))
         self.clips.append(clip)
 
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def without(self, places: Collection[int]) -> Rows:
+        """Return the rows but for those at some places; missing ones stay missing."""
+        kept = [place for place in range(len(self)) if place not in places]
+        rows = Rows(missing=self.missing)
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            setattr(rows, name, [column[place] for place in kept])
+        return rows
+
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Return the rows of several, one after the other."""
         rows = cls(missing=sum(part.missing for part in parts))
         for part in parts:
-            for name in ("scores", "references", "wins", "ties", "losses", "clips"):
+            for name in _COLUMNS:
                 getattr(rows, name).extend(getattr(part, name))
         return rows
 
@@ -140,6 +155,15 @@ class Leaf:
     scored: int = 0
     failed: int = 0
     pending: int = 0
+    flagged: dict[str, set[int]] = field(default_factory=dict)
+    """By pass, the places of the rows whose answer is flagged."""
+
+    def without_flagged(self) -> Leaf:
+        """Return the leaf as it would be without the rows whose answer is flagged; its counts stay."""
+        if not self.flagged:
+            return self
+        passes = {name: rows.without(self.flagged.get(name, ())) for name, rows in self.passes.items()}
+        return replace(self, passes=passes, flagged={})
 
 
 Leaves = Mapping[tuple[str, str], Leaf]
@@ -161,27 +185,33 @@ class Cells:
 def build_cells(leaves: Leaves, *, view: Sequence[str] = tuple(TASKS)) -> Cells:
     """Build every cell. ``view`` are the tasks of the full set that shares and weights are taken from."""
     tasks = _groups(leaves, lambda leaf: leaf[0])
-    categories = _groups(leaves, lambda leaf: TASKS[leaf[0]].category)
-    everything = _pooled((key, leaves[key]) for key in sorted(leaves))
-    mixed = _mean_of([categories.get(name) for name in MIXED_PARTS])
-    parts = {**categories, "mixed_audio": mixed}
-    average = _mean_of([parts.get(name) for name in AVERAGE_PARTS])
+    groups = _headline_groups(leaves)
     task_cells = {name: _cell(group) for name, group in tasks.items()}
     category_cells = {
-        name: _with_weights(_cell(categories[name]), task_cells, _within(TASK_GROUPS[name], view))
+        name: _with_weights(_cell(groups[name]), task_cells, _within(TASK_GROUPS[name], view))
         for name in CATEGORIES
-        if name in categories
+        if name in groups
     }
-    mixed_cell = _with_parts(_cell(mixed), [category_cells.get(name) for name in MIXED_PARTS])
+    mixed_cell = _with_parts(_cell(groups["mixed_audio"]), [category_cells.get(name) for name in MIXED_PARTS])
     part_cells = {**category_cells, "mixed_audio": mixed_cell}
     return Cells(
-        average=_with_parts(_cell(average), [part_cells.get(name) for name in AVERAGE_PARTS]),
+        average=_with_parts(_cell(groups["average"]), [part_cells.get(name) for name in AVERAGE_PARTS]),
         mixed_audio=mixed_cell,
         categories=category_cells,
         tasks={name: task_cells[name] for name in TASKS if name in task_cells},
         datasets={name: _cell(group) for name, group in _groups(leaves, "/".join).items()},
-        all_samples=_with_weights(_cell(everything), task_cells, view),
+        all_samples=_with_weights(_cell(groups["all_samples"]), task_cells, view),
     )
+
+
+def means_without_flagged(leaves: Leaves) -> dict[str, float | None]:
+    """Return what the mean scores would be without the rows whose answer is flagged.
+
+    By cell: the categories that there are, ``mixed_audio``, ``average`` and ``all_samples``, each by the
+    formula of its :class:`Cell`; ``None`` where no row is left for it.
+    """
+    groups = _headline_groups({key: leaf.without_flagged() for key, leaf in leaves.items()})
+    return {name: _value(group, _scores) if group.known else None for name, group in groups.items()}
 
 
 # --- groups of rows ---------------------------------------------------------------------------------------
@@ -213,6 +243,16 @@ class _Group:
         if self.parts:
             return self.complete and all(part.has(order) for part in self.parts)
         return any(rows.scores for _, rows in self.orders.get(order, ()))
+
+
+def _headline_groups(leaves: Leaves) -> dict[str, _Group]:
+    """Return the categories, Mixed, the Average and all samples, by name."""
+    categories = _groups(leaves, lambda leaf: TASKS[leaf[0]].category)
+    groups = {name: categories[name] for name in CATEGORIES if name in categories}
+    groups["mixed_audio"] = _mean_of([groups.get(name) for name in MIXED_PARTS])
+    groups["average"] = _mean_of([groups.get(name) for name in AVERAGE_PARTS])
+    groups["all_samples"] = _pooled((key, leaves[key]) for key in sorted(leaves))
+    return groups
 
 
 def _groups(leaves: Leaves, name: Callable[[tuple[str, str]], str]) -> dict[str, _Group]:

@@ -14,11 +14,12 @@ from typing import Any
 
 from otoscope.benchmark import BENCHMARK, MIXED_PARTS, TASKS, VIEWS
 from otoscope.errors import ConfigError
-from otoscope.records import Json, Order, Outcome
+from otoscope.records import Answer, Json, Order, Outcome
+from otoscope.scoring.addressing import addresses_judge
 from otoscope.scoring.answers import Answers
 from otoscope.scoring.behaviour import Behaviour
 from otoscope.scoring.calls import Calls, plain
-from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells
+from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells, means_without_flagged
 from otoscope.scoring.rules import Rule, Scoring
 from otoscope.scoring.sent import SentClips, control_of
 from otoscope.scoring.warnings import Evidence, find_warnings
@@ -60,6 +61,8 @@ class Summary:
     all_samples: Cell
     position: Mapping[str, Any]
     answers: Mapping[str, int]
+    flagged: Mapping[str, Any]
+    """Answers that address the judge: ``count``, ``keys``, and ``gpt_score_without`` them, by cell."""
     length: Mapping[str, Any]
     """Mean lengths in characters, and the correlation of answer length with score within tasks."""
     verdicts: Mapping[str, Any]
@@ -168,7 +171,11 @@ class _Tally:
             leaf = Leaf({name: Rows() for name in self.rule.passes})
             self.leaves[sample.task, sample.dataset] = leaf
         clip = outcome.clip_identity
+        answer = outcome.answer
+        addresses = isinstance(answer, Answer) and addresses_judge(answer.text)
         for name, (score, reference) in ruled.rows.items():
+            if addresses:
+                leaf.flagged.setdefault(name, set()).add(len(leaf.passes[name]))
             leaf.passes[name].add(score, reference, clip)
             self.negative += score < 0 or reference < 0
         for name in ruled.missing:
@@ -186,7 +193,7 @@ class _Tally:
             self.model.add(outcome.answer.replies)
         for verdict in outcome.verdicts.values():
             self.judge.add(verdict.replies)
-        self.answers.add(outcome, result.gpt_score, clip)
+        self.answers.add(outcome, result.gpt_score, clip, addresses=addresses)
         self.sent.add(outcome)
         self.behaviour.add(outcome, self.rule, ruled.by_order, clip)
 
@@ -241,10 +248,18 @@ class Summing:
         audio = tally.sent.summary((requested.get("prompt") or {}).get("audio_policy"))
         position = tally.behaviour.position()
         common = tally.behaviour.most_common_pair()
+        headline = _headline(cells.tasks)
+        flagged = {
+            "count": len(tally.answers.addressing),
+            "keys": sorted(tally.answers.addressing),
+            "gpt_score_without": means_without_flagged(tally.leaves),
+        }
         evidence = Evidence(
             manifest=manifest,
             orders=len(orders),
             cells=cells,
+            headline=headline,
+            flagged=flagged,
             answers=tally.answers,
             behaviour=tally.behaviour,
             audio=audio,
@@ -269,7 +284,7 @@ class Summing:
             observed={"model": tally.model.observed(), "judge": tally.judge.observed()},
             selection=manifest.get("selection") or {},
             partial=everything.partial,
-            headline=_headline(cells.tasks),
+            headline=headline,
             counts={
                 "expected": everything.n,
                 "scored": everything.scored,
@@ -288,8 +303,9 @@ class Summing:
             answers=_named(
                 tally.answers.counts,
                 "answered empty_answer filtered cut_at_token_limit asked_again says_it_cannot_hear "
-                "other_language",
+                "other_language addresses_judge",
             ),
+            flagged=flagged,
             length=tally.answers.length(),
             verdicts={
                 **_named(

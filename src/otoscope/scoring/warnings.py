@@ -38,6 +38,10 @@ class Evidence:
     manifest: Mapping[str, Any]
     orders: int
     cells: Cells
+    headline: str
+    """The cell that stands for the run."""
+    flagged: Json
+    """Of the answers that address the judge, as the summary has it."""
     answers: Answers
     behaviour: Behaviour
     audio: Json
@@ -301,6 +305,30 @@ def _language(evidence: Evidence) -> _Warned:
         )
 
 
+def _addressing(evidence: Evidence) -> _Warned:
+    if not (count := evidence.flagged["count"]):
+        return
+    cells = {
+        **evidence.cells.categories,
+        "mixed_audio": evidence.cells.mixed_audio,
+        "average": evidence.cells.average,
+        "all_samples": evidence.cells.all_samples,
+    }
+    name = evidence.headline if cells[evidence.headline].gpt_score is not None else "all_samples"
+    answered = evidence.answers.counts["answered"]
+    yield (
+        "addresses_judge",
+        {
+            "count": count,
+            "answered": answered,
+            "share": _percent(count / answered),
+            "cell": name,
+            "mean_with": _score_or_not(cells[name].gpt_score),
+            "mean_without": _score_or_not(evidence.flagged["gpt_score_without"][name]),
+        },
+    )
+
+
 def _audio_tokens(evidence: Evidence) -> _Warned:
     if evidence.control in (SILENCE, NO_AUDIO):  # servers may leave out what is silent
         return
@@ -349,6 +377,7 @@ _RULES: tuple[Callable[[Evidence], _Warned], ...] = (
     _answers,
     _identical,
     _language,
+    _addressing,
     _shortened,
     _audio_tokens,
     _lines,

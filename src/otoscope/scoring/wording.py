@@ -223,7 +223,7 @@ _CANNOT_HEAR = (
 _REPORTING = re.compile(
     r"\b(?:says?|said|saying|asks?|asked|sings?|singing|claims?|states?|mentions?)[,:]? (?:that )?'?\Z"
 )
-_QUOTED = re.compile(r'["“„«「『][^"“”»」』]*["“”»」』]')
+_OPENING, _CLOSING = re.compile('["“„«「『]'), re.compile('["“”»」』]')
 
 
 def says_it_cannot_hear(text: str) -> bool:
@@ -257,7 +257,12 @@ def says_it_cannot_hear(text: str) -> bool:
 
 def without_quotations(text: str) -> str:
     """Remove what is quoted, except where nothing else is left."""
-    rest = _QUOTED.sub(" ", text)
+    kept, end = [], 0
+    # Not one pattern: it would look for the end of each mark that opens, and of many that never close.
+    while (opening := _OPENING.search(text, end)) and (closing := _CLOSING.search(text, opening.end())):
+        kept.append(text[end : opening.start()])
+        end = closing.end()
+    rest = " ".join([*kept, text[end:]])
     return rest if any(map(str.isalpha, rest)) else text
 
 

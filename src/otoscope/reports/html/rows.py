@@ -22,6 +22,7 @@ from otoscope.records import (
 )
 from otoscope.reports.html.clips import Clips
 from otoscope.reports.reported import Reported
+from otoscope.scoring.addressing import addresses_judge
 from otoscope.scoring.rules import Rule, Ruled, Scores
 from otoscope.scoring.samples import result_of
 from otoscope.scoring.sent import NO_AUDIO, SHUFFLED, SILENCE, seconds_cut
@@ -272,6 +273,8 @@ def _flags(outcome: Outcome) -> Iterator[str]:
         yield "cannot_hear"
     if in_another_language(outcome.sample.question, answer.text):
         yield "other_language"
+    if addresses_judge(answer.text):
+        yield "addresses_judge"
 
 
 _OF_CLIP = ("seconds", "rate", "channels", "format", "bytes")

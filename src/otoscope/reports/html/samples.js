@@ -43,6 +43,7 @@ const SIGNS = {
   cut: (part) => Boolean(part.flags?.includes("cut")),
   cannot_hear: (part) => Boolean(part.flags?.includes("cannot_hear")),
   other_language: (part) => Boolean(part.flags?.includes("other_language")),
+  addresses_judge: (part) => Boolean(part.flags?.includes("addresses_judge")),
   filtered: (part) => part.answer?.raw !== undefined,
   shortened: (part) => part.sent?.cut !== undefined,
   asked_again: (part) =>
