@@ -37,6 +37,7 @@ LAYERS: dict[str, int] = {
     "scoring": 2,
     "exchange": 2,
     "judge_profile": 2,
+    "refusal": 2,
     "backends": 3,
     "clips": 3,
     "obtaining": 3,

@@ -9,7 +9,6 @@ from typing import Any
 
 from otoscope import embedded
 from otoscope.config import (
-    URL_FIELDS,
     Settings,
     TaskConfig,
     changed_fields,
@@ -24,6 +23,7 @@ from otoscope.judge import PROMPT_SHA256, judge_identity
 from otoscope.lock import RunLock
 from otoscope.parsing import PARSER_VERSION, AnswerFilter
 from otoscope.records import FailureKind, Json
+from otoscope.refusal import SAME_JUDGE, refusal
 from otoscope.store import (
     ANSWERS,
     EMPTY_ANSWER,
@@ -34,9 +34,6 @@ from otoscope.store import (
     read_manifest,
     run_folders,
 )
-
-_NOT_ANOTHER_JUDGE = {"judge.api_url", "judge.prompt_sha256", "judge.parser_version", "judge.weights"}
-"""Differences that may lie between two times that the same judge is asked."""
 
 
 def settings_for(
@@ -145,7 +142,7 @@ def asks_another_judge(store: RunStore, settings: Settings) -> bool:
     """
     before = (store.manifest.get("fingerprint") or {}).get("judge")
     changes = changed_fields({"judge": before}, {"judge": _requested(settings)["judge"]})
-    return store.has_verdicts and not changes.keys() <= _NOT_ANOTHER_JUDGE
+    return store.has_verdicts and not changes.keys() <= SAME_JUDGE
 
 
 def _requested(settings: Settings) -> Json:
@@ -203,9 +200,8 @@ def _continue(store: RunStore, settings: Settings, requested: Json, about: Json)
         # What no line depends on yet may still be corrected: a mistyped URL must not lock an empty run.
         if store.has_verdicts or (store.has_answers and not name.startswith("judge."))
     }
-    refused = {name: change for name, change in changes.items() if name not in settings.run.allow_changed}
-    if refused:
-        raise RunDirectoryError(_refusal(store.path, refused))
+    if not changes.keys() <= set(settings.run.allow_changed):
+        raise RunDirectoryError(refusal(store.path, before, settings, changes, answers_too=bool(about)))
     if changes:
         manifest.setdefault("allowed_changes", []).extend(
             {"field": name, "from": old, "to": new} for name, (old, new) in changes.items()
@@ -217,27 +213,6 @@ def _continue(store: RunStore, settings: Settings, requested: Json, about: Json)
     manifest.update(kept)
     if not about and settings.judge is not None:
         manifest["settings"] = with_judge_of(manifest.get("settings") or {}, settings.stored)
-
-
-def _refusal(path: Path, refused: Mapping[str, tuple[Any, Any]]) -> str:
-    lines = [f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in refused.items()]
-    if all(name in URL_FIELDS for name in refused):
-        flags = " ".join(f"--allow-changed {name}" for name in refused)
-        roles = [name.partition(".")[0] for name in refused]
-        revisions = " and ".join(f"--{role}-revision" for role in roles)
-        advice = (
-            f"If it is the same {' and '.join(roles)} behind another address, go on with the same command "
-            f"and {flags}. (With {revisions} the revision is the identity, and the URL is free)"
-        )
-    elif all(name.startswith("judge.") for name in refused):
-        advice = (
-            "A run has one judge: verdicts of two would be mixed. Give the old values to go on, or have a "
-            f"copy of the answers judged: otoscope judge {path} --run-dir NEW_FOLDER, with the judge's flags"
-        )
-    else:
-        advice = "Give the old values to go on with this run, or start a new one with another --run-dir"
-    what = "\n".join(lines)
-    return f"{path}: this run was made with other settings that its numbers depend on:\n{what}\n{advice}"
 
 
 def _name_judge(store: RunStore) -> None:
