@@ -237,7 +237,7 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
     with RunStore.open(tmp_path) as store:
         first, second = store.outcomes([a_sample(1), a_sample(2)], JUDGE)
     verdicts: dict[Order, Verdict | Failure] = {REFERENCE_FIRST: verdict, ANSWER_FIRST: failure}
-    assert first == Outcome(a_sample(1), answer, verdicts, a_clip().facts())
+    assert first == Outcome(a_sample(1), answer, verdicts, a_clip().facts(), unanswered=2)
     assert second == Outcome(a_sample(2), bad_clip)
 
 

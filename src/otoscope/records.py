@@ -305,6 +305,8 @@ class Reply:
     attempts: int = 1
     probabilities: Mapping[str, Any] | None = None
     """Of the two scores, from judges that give them."""
+    estimated: Mapping[str, int] | None = None
+    """Numbers of tokens, under the names that they have in ``usage``, which the server did not give there."""
 
     def to_json(self) -> Json:
         """Return the stored form; what is unknown is left out."""
@@ -317,6 +319,7 @@ class Reply:
             "request_id",
             "endpoint",
             "probabilities",
+            "estimated",
         ):
             if (value := getattr(self, name)) is not None:
                 stored[name] = value
@@ -467,6 +470,8 @@ class Outcome:
     surplus: tuple[Reply, ...] = ()
     """The judge's replies that are not the verdicts': about another answer, or come after the verdict that
     counts. Likewise."""
+    unanswered: int = 0
+    """Requests to the judge that ended an asking without a reply."""
 
     @property
     def clip_identity(self) -> str:
@@ -477,6 +482,74 @@ class Outcome:
         clip = self.clip or {}
         known = clip.get("sha256") if clip.get("from") is None else None
         return str(known) if known else f"{self.sample.dataset}/{self.sample.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What tokens cost, in any currency; ``prompt`` and ``completion`` are the prices of a million."""
+
+    prompt: float
+    completion: float
+
+    def of(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Return what so many tokens cost."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Price | None:
+        """Read a price as a manifest has it; ``None`` for what is none."""
+        if not isinstance(stored, (list, tuple)) or len(stored) != 2:
+            return None
+        if any(isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1e12 for p in stored):
+            return None
+        return cls(float(stored[0]), float(stored[1]))
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a judge was asked and what that used. It grows."""
+
+    calls: int = 0
+    """Requests, those that brought no reply included."""
+    replies: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated: int = 0
+    """Replies whose tokens, or some of them, were estimated: the server did not tell."""
+
+    def add_reply(self, usage: Mapping[str, Any] | None, estimated: Mapping[str, int] | None) -> None:
+        """Add a reply, but not the requests that brought it."""
+        self.replies += 1
+        self.prompt_tokens += _spent(usage, estimated, "prompt_tokens")
+        self.completion_tokens += _spent(usage, estimated, "completion_tokens")
+        self.estimated += estimated is not None
+
+    def add(self, other: Spent) -> None:
+        """Add what others spent."""
+        self.calls += other.calls
+        self.replies += other.replies
+        self.prompt_tokens += other.prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.estimated += other.estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """About what verdicts that are owed will use, told before any is asked for."""
+
+    calls: int
+    prompt_tokens: float
+    completion_tokens: float
+    cost: float | None
+    """``None`` without a price."""
+    unknown_answers: int
+    """Of the calls, those about answers that are not there yet."""
+    answer_characters: float
+    """What each of those was taken to have: the mean of the stored ones, or without any a typical number."""
+    answers_known: int
+    """Stored answers."""
+    replies_known: int
+    """Stored replies of the judge, of whose mean length the replies are expected; 0: of a typical one."""
 
 
 # --- events: what the core tells whoever draws progress --------------------------------------------------
@@ -494,6 +567,8 @@ class RunStarted:
     verdicts_owed: int
     orders: int = 2
     """How many verdicts each answer gets, and how many will never come for a sample without one."""
+    estimate: Estimate | None = None
+    """What the verdicts that are owed will use; ``None`` where they cost nothing, or where it was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,15 +668,26 @@ Event = (
 
 def token_count(reply: Reply, name: str) -> int | None:
     """Return a number of tokens that the server reported; ``None`` where it reported none that can be one."""
-    value = (reply.usage or {}).get(name)
-    can_be_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
-    return value if can_be_one else None
+    return _count((reply.usage or {}).get(name))
+
+
+def tokens_spent(reply: Reply, name: str) -> int:
+    """Return a number of tokens as it was reported, or else estimated; 0 where it was neither."""
+    return _spent(reply.usage, reply.estimated, name)
 
 
 def tokens_used(replies: Iterable[Reply]) -> int:
-    """Return the tokens (prompt and completion) that the servers reported for these replies."""
-    total = 0
-    for reply in replies:
-        for name in ("prompt_tokens", "completion_tokens"):
-            total += token_count(reply, name) or 0
-    return total
+    """Return the tokens (prompt and completion) that these replies used."""
+    names = ("prompt_tokens", "completion_tokens")
+    return sum(tokens_spent(reply, name) for reply in replies for name in names)
+
+
+def _spent(usage: Mapping[str, Any] | None, estimated: Mapping[str, int] | None, name: str) -> int:
+    if estimated is not None and name in estimated:
+        return estimated[name]
+    return _count((usage or {}).get(name)) or 0
+
+
+def _count(value: Any) -> int | None:
+    can_be_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+    return value if can_be_one else None

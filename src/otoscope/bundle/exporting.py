@@ -29,13 +29,14 @@ _TEXTS = ("question", "answer_gt", "meta_info", "answer", "judge_reply")
 _KEPT = (
     "format benchmark run_id created_at package_version unjoined unknown_answers cannot_be_judged withheld"
 ).split()
-"""Of the manifest, what is kept as it is. ``settings`` are for going on, on the machine they are about."""
+"""Of the manifest, what is kept as it is. ``settings`` are for going on, on the machine they are about; the
+judge's price among them stays, since a number depends on it."""
 _PROMPT_TEXTS = ("template", "system", "source", "templates", "systems")
 _OF_DATASET = ("digest", "task_sizes", "descriptions_converted")
 _OF_CLIP = ("sha256", "bytes", "mtime_ns", "format", "seconds", "rate", "channels", "changed")
 _OF_SENT_CLIP = ("control", "from", "converter")
 _OF_SENT = ("sha256", "bytes", "format", "seconds", "rate", "channels")
-_OF_REPLY = "finish_reason started_at latency attempts probabilities".split()
+_OF_REPLY = "finish_reason started_at latency attempts probabilities estimated".split()
 _OF_ANSWER = "run key sample_digest repeat filter audio_part".split()
 _OF_VERDICT = (
     "run key order sample_digest repeat score_kind reference_score answer_score probabilities"
@@ -140,6 +141,8 @@ class _Copy:
                 name: self._scrub.value(item) for name, item in (manifest["selection"] or {}).items()
             }
         written["judge_id"] = self._judge_id(manifest.get("judge_id"), parts["judge"])
+        if price := (manifest.get("settings") or {}).get("judge_price"):
+            written["settings"] = {"judge_price": price}
         written["label"] = self._scrub.value(manifest.get("label"))
         written["tags"] = self._scrub.value(manifest.get("tags") or {})
         dataset = manifest.get("dataset") or {}

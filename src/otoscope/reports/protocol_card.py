@@ -10,7 +10,7 @@ from typing import Any
 from otoscope._version import __version__
 from otoscope.reports.blocks import Table, coverage, inert
 from otoscope.reports.reported import Reported
-from otoscope.reports.told import audio_told, converters_told, names_returned, with_control
+from otoscope.reports.told import audio_told, converters_told, cost_told, names_returned, with_control
 from otoscope.scoring import Summary
 from otoscope.texts import Catalogue
 
@@ -72,6 +72,7 @@ def _facts(run: Reported, say: Catalogue, scoring: str) -> Iterator[tuple[str, s
     yield from _counts(summary, say)
     yield "intervals", say("table.interval_label")
     yield "tokens", listed(_tokens(summary, say))
+    yield "cost", listed(say(key, **values) for key, values in cost_told(summary))
     yield (
         "versions",
         say("table.versions", run=inert(run.manifest.get("package_version") or "?"), report=__version__),

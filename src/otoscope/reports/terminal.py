@@ -28,6 +28,7 @@ from otoscope.reports.counts import short_count
 from otoscope.reports.text import Cleaner, print_line, print_wrapped
 from otoscope.reports.told import (
     audio_told,
+    cost_told,
     flagged_keys,
     names_returned,
     scoring_words,
@@ -283,6 +284,8 @@ class _Report:
             yield "length", self._length()
         if used := self._used():
             yield "tokens", used
+        if cost := [self._clean(self._texts(key, **values)) for key, values in cost_told(summary)]:
+            yield "cost", self._texts("table.list_separator").join(cost)
         for role in ("model", "judge"):
             if sent := self._sent(role):
                 yield "sent", self._say(f"sent_to_{role}", sent=sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from otoscope.config.audio_policy import AS_IS
+from otoscope.reports.counts import money
 from otoscope.scoring import CONTROL_WARNINGS, Summary
 from otoscope.texts import Catalogue
 
@@ -58,6 +59,21 @@ def flagged_keys(summary: Summary, say: Catalogue, *, shown: int) -> str | None:
     if len(keys) <= shown:
         return say("flagged.keys", keys=listed)
     return say("flagged.first_keys", keys=listed, more=f"{len(keys) - shown:,}")
+
+
+def cost_told(summary: Summary) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the catalogue's keys and values for what the judge cost; nothing where replies and tokens say it.
+
+    Those are all there is to tell without a price, if every request had a reply and the server counted.
+    """
+    used = summary.usage.get("judge") or {}
+    if used.get("cost") is not None:
+        price = {name: f"{value:,.12g}" for name, value in used["price"].items()}
+        yield "cost.paid", {"cost": money(used["cost"]), **price}
+    if used.get("calls") not in (None, used.get("replies")):
+        yield "cost.calls", {"calls": f"{used['calls']:,}", "replies": f"{used['replies']:,}"}
+    if used.get("estimated_replies"):
+        yield "cost.estimated", {"count": f"{used['estimated_replies']:,}"}
 
 
 def names_returned(summary: Summary, role: str) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from otoscope.records import Json, Reply, token_count
+from otoscope.records import Json, Price, Reply, tokens_spent
 from otoscope.scoring.samples import mean
 
 
@@ -18,6 +18,10 @@ class Calls:
     """What one endpoint's replies add up to."""
 
     replies: int = 0
+    requests: int = 0
+    """Those that brought no reply included."""
+    estimated: int = 0
+    """Replies whose tokens, or some of them, were estimated."""
     tokens: Counter[str] = field(default_factory=Counter)
     names: Counter[str] = field(default_factory=Counter)
     endpoints: Counter[str] = field(default_factory=Counter)
@@ -31,8 +35,10 @@ class Calls:
         """Add replies, each of which was paid for."""
         for reply in replies:
             self.replies += 1
+            self.requests += reply.attempts
+            self.estimated += reply.estimated is not None
             for name in ("prompt_tokens", "completion_tokens"):
-                self.tokens[name] += token_count(reply, name) or 0
+                self.tokens[name] += tokens_spent(reply, name)
             self.names[reply.model or "not named"] += 1
             self.endpoints[reply.endpoint or "?"] += 1
             self.parameters[_sorted_json(reply.parameters)] += 1
@@ -57,6 +63,17 @@ class Calls:
         return {
             "replies": self.replies,
             **{n: self.tokens[n] for n in ("prompt_tokens", "completion_tokens")},
+        }
+
+    def spent(self, price: Price | None) -> Json:
+        """Return also the number of requests, and what the tokens cost; ``None`` without a price."""
+        tokens = self.tokens["prompt_tokens"], self.tokens["completion_tokens"]
+        return {
+            "calls": self.requests,
+            **self.usage(),
+            "estimated_replies": self.estimated,
+            "price": None if price is None else {"prompt": price.prompt, "completion": price.completion},
+            "cost": None if price is None else round(price.of(*tokens), 6),
         }
 
     def timing(self) -> Json | None:

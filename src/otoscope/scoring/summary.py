@@ -14,7 +14,7 @@ from typing import Any
 
 from otoscope.benchmark import BENCHMARK, MIXED_PARTS, TASKS, VIEWS
 from otoscope.errors import ConfigError
-from otoscope.records import Answer, Json, Order, Outcome
+from otoscope.records import Answer, Json, Order, Outcome, Price
 from otoscope.scoring.addressing import addresses_judge
 from otoscope.scoring.answers import Answers
 from otoscope.scoring.behaviour import Behaviour
@@ -189,6 +189,7 @@ class _Tally:
             self.stages[str(result.stage)] += 1
         self.model.add(outcome.superseded)
         self.judge.add(outcome.surplus)
+        self.judge.requests += outcome.unanswered
         if outcome.answer is not None:
             self.model.add(outcome.answer.replies)
         for verdict in outcome.verdicts.values():
@@ -315,7 +316,7 @@ class Summing:
                 ),
                 "most_common_pair": None if common is None else {"scores": common[0], "replies": common[1]},
             },
-            usage={"model": tally.model.usage(), "judge": tally.judge.usage()},
+            usage={"model": tally.model.usage(), "judge": tally.judge.spent(_price(manifest))},
             timing={"model": tally.model.timing(), "judge": tally.judge.timing()},
             warnings=find_warnings(evidence),
             scoring=scoring,
@@ -338,6 +339,11 @@ def summarise(
     for outcome in outcomes:
         summing.add(outcome)
     return summing.summary(skipped_lines=skipped_lines, outside=outside)
+
+
+def _price(manifest: Mapping[str, Any]) -> Price | None:
+    """Return what the judge's tokens cost, as the run's settings have it."""
+    return Price.from_json((manifest.get("settings") or {}).get("judge_price"))
 
 
 def _headline(tasks: Iterable[str]) -> str:

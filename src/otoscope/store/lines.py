@@ -35,6 +35,8 @@ class StoredAnswer:
     clip_bytes: int
     clip_mtime_ns: int
     blank: bool
+    characters: int
+    """Of the text that is judged."""
     clip_from: str | None = None
     """Where a control took another sample's clip: ``task/dataset/path``, which the other facts are about."""
 
@@ -64,6 +66,8 @@ class VerdictLines:
     failures: tuple[StoredFailure, ...] = ()
     surplus: tuple[Place, ...] = ()
     """Further successes: paid for, and of no account."""
+    unanswered: int = 0
+    """Requests that ended an asking without a reply."""
 
     @property
     def places(self) -> list[Place]:
@@ -177,21 +181,39 @@ def open_end(kind: FailureKind) -> bool:
 
 
 def replies_of(told: Iterable[Json]) -> tuple[Reply, ...]:
-    """Return every reply that these lines hold, in their order.
+    """Return every reply that these lines of one identity hold, in their order."""
+    found: list[Json] = []
+    before: Json | None = None
+    for line in told:
+        found += new_replies(before, line)
+        before = line
+    return tuple(Reply.from_json(reply) for reply in found)
+
+
+def new_replies(before: Json | None, line: Json) -> list[Json]:
+    """Return the replies of a line but for those that it repeats of the one before it, of the same identity.
 
     A line that goes on after one with :func:`open_end` repeats its replies: those count once.
     """
-    earlier: list[Json] = []
-    asking: list[Json] = []
-    goes_on = False
-    for line in told:
-        replies = line.get("replies", [])
-        if not (goes_on and replies[: len(asking)] == asking):
-            earlier.extend(asking)
-        asking = replies
-        failure = line.get("failure")
-        goes_on = failure is not None and open_end(FailureKind(failure["kind"]))
-    return tuple(Reply.from_json(reply) for reply in (*earlier, *asking))
+    replies: list[Json] = line.get("replies", [])
+    failure = (before or {}).get("failure")
+    if before is None or failure is None or not open_end(FailureKind(failure["kind"])):
+        return replies
+    asked: list[Json] = before.get("replies", [])
+    return replies[len(asked) :] if replies[: len(asked)] == asked else replies
+
+
+def unanswered(line: Json) -> int:
+    """Return how many requests ended an asking without a reply, by a line that says how it ended."""
+    failure = line.get("failure")
+    if failure is None:
+        return 0
+    kind, replies = FailureKind(failure["kind"]), line.get("replies", [])
+    refused = kind is FailureKind.CONTENT_FILTER and not (
+        replies and str(replies[-1].get("finish_reason") or "").lower() == "content_filter"
+    )
+    ended = refused or (open_end(kind) and kind is not FailureKind.ASKED_AGAIN)
+    return int(failure.get("attempts") or 0) if ended else 0
 
 
 def check_line(line: Json) -> None:

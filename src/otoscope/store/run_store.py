@@ -26,6 +26,7 @@ from otoscope.records import (
     Outcome,
     Reply,
     Sample,
+    Spent,
     Verdict,
     json_bytes,
     text_digest,
@@ -51,6 +52,7 @@ from otoscope.store.lines import (
     check_scores,
     failure_of,
     line_bytes,
+    new_replies,
     open_end,
     parse_line,
     replies_of,
@@ -59,6 +61,7 @@ from otoscope.store.lines import (
     shared,
     stored_failure,
     text_of,
+    unanswered,
 )
 
 EMPTY_ANSWER = "empty_answer"
@@ -92,6 +95,8 @@ class RunStore:
         self.skipped_lines = 0
         """Lines that are torn, null, foreign or of another form; what they held is owed again."""
         self._files = {name: path / name for name in (ANSWERS, VERDICTS)}
+        self.judge_spent = Spent()
+        """What all verdict lines tell of, also of those that count no more, or for samples not chosen now."""
         self._lines: dict[str, SampleLines] = {}
         self._readers: dict[str, int] = {}
         self._writers: dict[str, int] = {}
@@ -512,9 +517,11 @@ class RunStore:
         )
         verdicts: dict[Order, Verdict | Failure] = {}
         surplus: list[Place] = []
+        lost = 0
         for judged in self._lines.get(sample.key, _NO_LINES).verdicts:
             if judged.judge_id != judge_id:
                 continue
+            lost += judged.unanswered
             if (judged.answer_sha256, judged.sample_digest) != (stored.answer_sha256, sample.digest):
                 surplus += judged.places
                 continue
@@ -529,6 +536,7 @@ class RunStore:
             clip=line.get("clip"),
             superseded=self._replies(ANSWERS, [*past, *told_later]),
             surplus=self._replies(VERDICTS, surplus),
+            unanswered=lost,
         )
 
     def _verdict(self, lines: VerdictLines) -> tuple[Verdict | Failure | None, list[Place]]:
@@ -629,14 +637,16 @@ class RunStore:
         if failure is not None:
             lines.failures += (stored_failure(place, digest, failure, clip),)
         else:
+            text = text_of(line, "text")
             answer = StoredAnswer(
                 place=place,
                 sample_digest=digest,
-                answer_sha256=text_digest(text_of(line, "text")),
+                answer_sha256=text_digest(text),
                 clip_sha256=clip.get("sha256", ""),
                 clip_bytes=clip.get("bytes", -1),
                 clip_mtime_ns=clip.get("mtime_ns", -1),
                 blank=not text_of(line, "raw_text").strip(),
+                characters=len(text),
                 clip_from=clip.get("from"),
             )
             lines.answers += (answer,)
@@ -654,10 +664,13 @@ class RunStore:
         )
         verdict = same_verdict(lines, read) or read
         if failure is not None:
-            verdict.failures += (stored_failure(place, read.sample_digest, failure),)
+            told = stored_failure(place, read.sample_digest, failure)
+            self._count_spent(verdict, line)
+            verdict.failures += (told,)
         else:
             check_scores(line["reference_score"], line["answer_score"])
             text_of(line, "score_kind")
+            self._count_spent(verdict, line)
             if verdict.success is None:
                 verdict.success = place
             else:
@@ -665,6 +678,20 @@ class RunStore:
         if verdict is read:
             lines.verdicts += (verdict,)
         self._lines[key] = lines
+
+    def _count_spent(self, verdict: VerdictLines, line: Json) -> None:
+        """Add what a line tells of that those before it, of the same identity, do not."""
+        before = None
+        last = verdict.failures[-1] if verdict.failures else None
+        # Almost every verdict has one line, and none is read twice.
+        if last is not None and open_end(last.kind) and max(verdict.places) == last.place:
+            before = self._read(VERDICTS, last.place)
+        spent, lost = self.judge_spent, unanswered(line)
+        for reply in new_replies(before, line):
+            spent.calls += reply.get("attempts", 1)
+            spent.add_reply(reply.get("usage"), reply.get("estimated"))
+        spent.calls += lost
+        verdict.unanswered += lost
 
     def _read(self, name: str, place: Place) -> Json:
         path, (offset, length) = self._files[name], place

@@ -79,6 +79,7 @@ REPLY: Mapping[str, Shape] = {
     "latency": _required(SECONDS),
     "attempts": _required(COUNT),
     "probabilities": OBJECT,
+    "estimated": COUNTS_BY_NAME,
 }
 _CLIP: Mapping[str, Shape] = {
     "sha256": TEXT,

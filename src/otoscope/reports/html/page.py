@@ -25,6 +25,7 @@ from otoscope.reports.html.rows import Book, book_of, embedded, packed
 from otoscope.reports.html.words import Words, texts
 from otoscope.reports.reported import Reported
 from otoscope.reports.tables import by_judge
+from otoscope.reports.told import cost_told
 
 SCRIPTS = ("texts.js", "samples.js", "list.js", "detail.js", "explorer.js", "page.js")
 """They share one scope, so a file uses what the files before it define."""
@@ -126,6 +127,7 @@ def _environment(words: Words) -> Environment:
         score_rows=tables.score_rows,
         source_rows=tables.source_rows,
         has_calls=tables.has_calls,
+        cost_told=cost_told,
         span=tables.span,
         any_cell=tables.any_cell,
         by_judge=by_judge,
