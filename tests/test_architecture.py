@@ -51,6 +51,7 @@ LAYERS: dict[str, int] = {
     "opening": 4,
     "parts": 4,
     "session": 4,
+    "estimate": 4,
     "leaderboard": 4,
     "exporting": 4,
     "bundle": 4,

@@ -9,6 +9,7 @@ The whole tree::
     ├── EndpointError         4   the model's endpoint cannot go on   (role "model")
     │                         5   the judge's endpoint cannot go on   (role "judge")
     ├── RunDirectoryError     6   the run directory cannot be used or continued
+    ├── LimitReachedError     7   stopped at a limit that the user set
     └── RunInterruptedError 130   stopped by Ctrl-C                   (143: by SIGTERM)
 
 Trouble with one sample is never an exception that stops a run: it is a
@@ -59,6 +60,20 @@ class RunDirectoryError(OtoscopeError):
     """The run directory cannot be created, read, written or continued."""
 
     exit_code = 6
+
+
+class LimitReachedError(OtoscopeError):
+    """A limit of the user's own for the judge is reached; what was done so far is stored and can be resumed.
+
+    ``flag`` names the limit. ``enough`` is a higher one that should do for what is owed still.
+    """
+
+    exit_code = 7
+
+    def __init__(self, message: str, *, flag: str, enough: float) -> None:
+        super().__init__(message)
+        self.flag = flag
+        self.enough = enough
 
 
 class RunInterruptedError(OtoscopeError):

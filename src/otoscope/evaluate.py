@@ -9,20 +9,24 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from otoscope import embedded
+from otoscope.chat_api import Budget
 from otoscope.clips import Clips
 from otoscope.config import Settings, TaskConfig
 from otoscope.dataset import Dataset
+from otoscope.estimate import estimated, of_calls
 from otoscope.judge import Judge
 from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
 from otoscope.parts import Parts
 from otoscope.pipeline import Pipeline, Slots, Stop
-from otoscope.records import Json, Sending
+from otoscope.records import Json, Order, Sending, Spent
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
+from otoscope.store import Plan as Owed
 from otoscope.store import RunStore
 
 
@@ -52,7 +56,8 @@ async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop:
     with opened(settings, _about(data, settings)) as (store, lock):
         owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
         await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
-        async with Parts(folders, tell) as parts:
+        budget = _budget(settings, store.judge_spent)
+        async with Parts(folders, tell, budget) as parts:
             judge = await _judge(settings, parts, store)
             pipeline = Pipeline(
                 store=store,
@@ -70,7 +75,24 @@ async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop:
                 stop=stop,
             )
             orders = len(judged_orders(store.manifest)) if judge is not None else 0
-            return await carry_out(pipeline.run, owed, store, lock, data.samples, orders=orders, tell=tell)
+            return await carry_out(
+                pipeline.run,
+                owed,
+                store,
+                lock,
+                data.samples,
+                orders=orders,
+                budget=budget,
+                estimate=estimated(settings.judge, owed, orders, data.samples, store, store.judge_spent),
+                tell=tell,
+            )
+
+
+def _budget(settings: Settings, spent: Spent) -> Budget:
+    """Return what may be spent on the judge, less what was spent on it."""
+    budget = Budget(settings.run.judge_limits)
+    budget.count(spent, settings.judge.price if settings.judge is not None else None)
+    return budget
 
 
 async def _judge(settings: Settings, parts: Parts, store: RunStore) -> Judge | None:
@@ -96,16 +118,23 @@ def dry_run(settings: Settings) -> DryRun:
         # What is still to come is not what cannot be sent.
         sources = {sample.key: clips.source(sample).key for sample in data.samples}
         unusable = [(key, failure) for key, failure in unusable if sources[key] not in planned.missing]
-    done = (0, 0)
+    owed = Owed(data.samples, (), answers_done=0, verdicts_done=0, blank=0)
     store = peek(settings)
     if store is not None:
         with store:
             owed = what_is_owed(
                 store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended
             )
-        done = (owed.answers_done, owed.verdicts_done)
     samples = Counter(sample.task for sample in data.samples)
-    return DryRun(settings, samples, data.task_sizes, sending, unusable, *done, download=download)
+    done = (owed.answers_done, owed.verdicts_done)
+    dry = DryRun(settings, samples, data.task_sizes, sending, unusable, *done, download=download)
+    orders = len(Order.judged(swap=settings.judge.swap)) if settings.judge is not None else 0
+    spent = store.judge_spent if store is not None else Spent()
+    whole = estimated(settings.judge, owed, orders, data.samples, store, spent)
+    if whole is None:
+        return dry
+    estimate = of_calls(whole, dry.verdicts)
+    return replace(dry, estimate=estimate, limit_warning=_budget(settings, spent).warning(estimate))
 
 
 def _to_download(planned: Plan) -> ToDownload | None:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from otoscope import embedded
 from otoscope.backends import Backend
-from otoscope.chat_api import ChatEndpoint, RateLimit
+from otoscope.chat_api import Budget, ChatEndpoint, RateLimit
 from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
@@ -19,13 +19,14 @@ from otoscope.records import Event, Notice
 class Parts:
     """Backends and judge models that live as long as this; use as an async context manager.
 
-    ``folders`` are those of the weights, from :func:`otoscope.embedded.prepare`. Raises ``ConfigError`` for
-    a proxy in the environment that cannot be used.
+    ``folders`` are those of the weights, from :func:`otoscope.embedded.prepare`; all judges are paid from
+    ``budget``. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
     """
 
-    def __init__(self, folders: Mapping[str, Path], tell: Callable[[Event], None]) -> None:
+    def __init__(self, folders: Mapping[str, Path], tell: Callable[[Event], None], budget: Budget) -> None:
         self._folders = folders
         self._tell = tell
+        self._budget = budget
         # One language model for all that is inside of this process.
         self._language_model = embedded.language_model(folders)
         self._endpoints: list[ChatEndpoint] = []
@@ -64,7 +65,7 @@ class Parts:
         """Return what is asked for verdicts."""
         match judge:
             case EndpointSettings():
-                return await self._endpoint(judge, served_before=served_before)
+                return await self._endpoint(judge, served_before=served_before, budget=self._budget)
             case EmbeddedSettings():
                 return EmbeddedJudge(self._language_model)
 
@@ -73,9 +74,11 @@ class Parts:
         for endpoint in self._endpoints:
             endpoint.stop_asking()
 
-    async def _endpoint(self, settings: EndpointSettings, *, served_before: bool) -> ChatEndpoint:
+    async def _endpoint(
+        self, settings: EndpointSettings, *, served_before: bool, budget: Budget | None = None
+    ) -> ChatEndpoint:
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
-        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before, rate=rate)
+        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before, rate=rate, budget=budget)
         await self._stack.enter_async_context(endpoint)
         self._endpoints.append(endpoint)
         return endpoint

@@ -8,6 +8,7 @@ model name or wire form is one clear error and not sixteen.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 from otoscope.backends import Backend
 from otoscope.clips import Clips
-from otoscope.errors import EndpointError, Role, RunInterruptedError
+from otoscope.errors import EndpointError, LimitReachedError, Role, RunDirectoryError, RunInterruptedError
 from otoscope.judge import Judge
 from otoscope.lock import RENEW_SECONDS, RunLock
 from otoscope.records import (
@@ -36,6 +37,11 @@ from otoscope.store import EMPTY_ANSWER, Plan, RunStore
 
 GRACE = 8.0
 """Seconds that calls in flight get to end when the run stops: they are paid for."""
+_STOPPING = {
+    False: f"stopping: calls in flight get {GRACE:.0f} s to end; once more stops at once",
+    True: "stopping at a limit: calls in flight get the time that they need; Ctrl-C gives them less",
+}
+"""What is said of calls in flight, by whether there is no hurry."""
 SYNC_INTERVAL = 0.2
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at whether the lock is ours: what is paid for after that is paid for twice."""
@@ -77,10 +83,18 @@ class Stop:
         self.requested = asyncio.Event()
         self.at_once = False
         self.terminated = False
+        self.patient = False
+        """Whether calls in flight get all the time that they need."""
+
+    def begin_no_more(self) -> None:
+        """Ask to stop once all calls in flight have ended; a signal can still hurry that."""
+        self.patient = not self.requested.is_set()
+        self.requested.set()
 
     def request(self, *, terminated: bool = False) -> None:
         """Ask to stop; ``terminated`` tells SIGTERM from Ctrl-C."""
-        self.at_once = self.requested.is_set()
+        self.at_once = self.requested.is_set() and not self.patient
+        self.patient = False
         self.terminated = self.terminated or terminated
         self.requested.set()
 
@@ -381,26 +395,25 @@ class Pipeline:
         pending = set(work)
         stop = asyncio.ensure_future(self._stop.requested.wait())
         deadline: float | None = None
+        told = False
         try:
             while pending and (deadline is None or loop.time() < deadline):
                 others = {task for task in (stop, house) if not task.done()}
-                timeout = None if deadline is None else min(0.1, deadline - loop.time())
+                timeout = min(0.1, math.inf if deadline is None else deadline - loop.time()) if told else None
                 done, _ = await asyncio.wait(
                     pending | others, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
                 pending -= done
                 for task in done - {stop}:
                     self._note(task)
-                if self._stopping and deadline is None:
-                    deadline = loop.time() + GRACE
+                if self._stopping and not told:
+                    told = True
                     self._on_stopping(self._trouble)
                     self._wake_judges()
                     if pending and self._may_wait:
-                        self._on_event(
-                            Notice(
-                                f"stopping: calls in flight get {GRACE:.0f} s to end; once more stops at once"
-                            )
-                        )
+                        self._on_event(Notice(_STOPPING[self._stop.patient]))
+                if self._stopping and deadline is None and not self._stop.patient:
+                    deadline = loop.time() + GRACE
                 if self._stopping and not self._may_wait:
                     deadline = loop.time()
         finally:
@@ -413,12 +426,18 @@ class Pipeline:
     @property
     def _may_wait(self) -> bool:
         """Whether what is in flight can still be stored, and nobody is in a hurry."""
-        by_plan = self._trouble is None or isinstance(self._trouble, EndpointError)
+        by_plan = self._trouble is None or isinstance(self._trouble, (EndpointError, LimitReachedError))
         return by_plan and not self._stop.at_once
 
     def _note(self, task: asyncio.Future[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and self._trouble is None:
+        error = None if task.cancelled() else task.exception()
+        # While calls in flight end after a limit, the run may still be taken away.
+        worse = isinstance(self._trouble, LimitReachedError) and isinstance(error, RunDirectoryError)
+        if error is not None and (self._trouble is None or worse):
             self._trouble = error
+            if isinstance(error, LimitReachedError):
+                # Nobody is in a hurry, and what is in flight is paid for.
+                self._stop.begin_no_more()
 
     def _wake_judges(self) -> None:
         for _ in range(self._slots.verdicts):

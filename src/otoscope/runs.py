@@ -11,7 +11,7 @@ from typing import Any
 from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
 from otoscope.errors import ConfigError, did_you_mean
-from otoscope.records import Failure, Json, Order, Outcome, Sample, Sending
+from otoscope.records import Estimate, Failure, Json, Order, Outcome, Sample, Sending
 from otoscope.scoring import FORMAT, Rule, Scoring, Summary, Summing, control_of, result_line, summarise
 from otoscope.store import (
     ANSWERS,
@@ -74,6 +74,10 @@ class DryRun:
     """Answers that the run to be continued has already, failures that last included."""
     verdicts_done: int = 0
     download: ToDownload | None = None
+    estimate: Estimate | None = None
+    """What the calls to the judge will use; ``None`` where nobody is paid."""
+    limit_warning: str | None = None
+    """What is to be said where that is more than a limit leaves."""
 
     @property
     def answers(self) -> int:

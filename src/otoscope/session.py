@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from otoscope.chat_api import Budget
 from otoscope.config import Settings
+from otoscope.errors import LimitReachedError
 from otoscope.lock import RunLock
-from otoscope.records import Event, Failure, FailureKind, Notice, RunStarted, Sample
+from otoscope.records import Estimate, Event, Failure, FailureKind, Notice, RunStarted, Sample
 from otoscope.runs import Run, judged_orders, standing_results, write_results
 from otoscope.store import SAMPLES, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
 
@@ -45,11 +47,14 @@ async def carry_out(
     samples: Sequence[Sample],
     *,
     orders: int,
+    budget: Budget,
+    estimate: Estimate | None,
     tell: OnEvent,
 ) -> Run:
     """Do the work; whatever happens in it, what there is gets summed up and written.
 
-    ``orders`` is how many verdicts each answer gets in this session, 0 without a judge.
+    ``orders`` is how many verdicts each answer gets in this session, 0 without a judge; ``estimate`` is what
+    they are expected to use of the ``budget``, where that was not told before.
     """
     for sample in plan.superseded:
         changed = Failure(FailureKind.CLIP_CHANGED, "the stored answer is about another clip than this one")
@@ -67,18 +72,34 @@ async def carry_out(
             verdicts_done=plan.verdicts_done,
             verdicts_owed=len(plan.verdicts) + orders * len(plan.answers),
             orders=orders,
+            estimate=estimate,
         )
     )
+    if estimate is not None and (warning := budget.warning(estimate)) is not None:
+        tell(Notice(warning))
     try:
         await work(plan)
-    except BaseException:
+    except BaseException as error:
         # Whose lock was taken must not write over what the new owner knows.
         if lock.still_ours():
             write_results(store, samples)
+        if isinstance(error, LimitReachedError):
+            raise budget.error(owed=_verdicts_owed(store, samples)) from None
         raise
     idle = not (plan.answers or plan.verdicts or plan.superseded)
     # In a thread: other runs may be asking for their verdicts meanwhile.
     return await asyncio.to_thread(_summed_up, store, samples, idle=idle)
+
+
+def _verdicts_owed(store: RunStore, samples: Sequence[Sample]) -> int:
+    """Return how many verdicts a resume would owe."""
+    orders = judged_orders(store.manifest)
+    plan = store.plan(samples, orders, store.manifest["judge_id"], clip_changed=_no, mended=_no)
+    return len(plan.verdicts) + len(orders) * len(plan.answers)
+
+
+def _no(*_: object) -> bool:
+    return False
 
 
 def _summed_up(store: RunStore, samples: Sequence[Sample], *, idle: bool) -> Run:

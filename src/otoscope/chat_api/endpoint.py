@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 from otoscope.chat_api.body import Body
+from otoscope.chat_api.budget import Budget
 from otoscope.chat_api.connections import MAX_REPLY_BYTES, BrokenError, Connections, Exchanged, Route
 from otoscope.chat_api.rate import RateLimit
 from otoscope.chat_api.replies import (
@@ -82,8 +83,8 @@ class ChatEndpoint:
     What the server makes us change (a parameter's name, streaming) is learnt once and kept for the life
     of this object; ``notify`` gets a sentence about each change and each pause. ``served_before``
     says that it served this run before: then a refusal that may be one sample's is taken for that. ``rate``
-    is for endpoints that share one limit; without it the settings' own counts. Raises ``ConfigError`` for a
-    proxy in the environment that cannot be used.
+    is for endpoints that share one limit; without it the settings' own counts. ``budget`` is what
+    its requests are paid from. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ChatEndpoint:
         *,
         served_before: bool = False,
         rate: RateLimit | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.settings = settings
         self._shown_url = settings.shown_url
@@ -102,6 +104,7 @@ class ChatEndpoint:
         self._expect_works = True
         self._paused_until = 0.0
         self._rate = rate or RateLimit(settings.rpm, settings.tpm)
+        self._budget = budget
         self._says_tokens = True
         self._last_response: float | None = None
         self._has_served = served_before
@@ -134,7 +137,8 @@ class ChatEndpoint:
 
         ``overrides`` replace parameters for this request. Raises ``EndpointError`` when the endpoint
         refuses every request (key, model name, URL, quota) or cannot be reached any more, also for want of
-        file descriptors; ``asyncio.CancelledError`` after :meth:`stop_asking`.
+        file descriptors; ``LimitReachedError`` when nothing is left of the budget;
+        ``asyncio.CancelledError`` after :meth:`stop_asking`.
 
         Once it has given a reply, a 403, 404, 405 or redirect is this request's own Failure, until there are
         :data:`REFUSALS_IN_A_ROW` of them without a reply between.
@@ -154,7 +158,7 @@ class ChatEndpoint:
             if self._paused_until > loop.time():
                 self._rate.give_back(turn)
                 continue
-            result = await self._attempt(messages, overrides, asking)
+            result = await self._paid_attempt(messages, overrides, asking)
             if isinstance(result, Reply):
                 self._note_tokens(said=self._rate.correct(turn, messages, result))
                 return result
@@ -217,6 +221,20 @@ class ChatEndpoint:
         return Failure(trouble.kind, trouble.message, asking.attempts)
 
     # --- one attempt --------------------------------------------------------------------------------------
+
+    async def _paid_attempt(
+        self, messages: Sequence[Message], overrides: Mapping[str, Any], asking: _Asking
+    ) -> Reply | Trouble:
+        """Make an attempt if the budget has room for it. Raises ``LimitReachedError``."""
+        budget, price = self._budget, self.settings.price
+        if budget is None:
+            return await self._attempt(messages, overrides, asking)
+        stake = budget.reserve(messages, price)
+        result = await self._attempt(messages, overrides, asking)
+        if isinstance(result, Reply):
+            return budget.settle(stake, messages, result, price)
+        budget.release(stake)
+        return result
 
     async def _attempt(
         self, messages: Sequence[Message], overrides: Mapping[str, Any], asking: _Asking

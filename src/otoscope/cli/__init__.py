@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from otoscope.cli.parser import command_parser
 from otoscope.cli.terminal import complain, silence_stdout
-from otoscope.errors import OtoscopeError, RunInterruptedError
+from otoscope.errors import LimitReachedError, OtoscopeError, RunInterruptedError
 
 EXIT_UNWRITABLE = 6
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OtoscopeError as error:
-        what = "stopped" if isinstance(error, RunInterruptedError) else "error"
+        what = "stopped" if isinstance(error, (LimitReachedError, RunInterruptedError)) else "error"
         complain(f"otoscope: {what}: {error}" if str(error) != "stopped" else "otoscope: stopped")
         command.say_how_to_resume()
         return error.exit_code

@@ -24,6 +24,7 @@ JUDGING_FLAGS = (
     "--judge-batch-size",
     "--judge-rpm",
     "--judge-tpm",
+    "--judge-price",
     "--protocol",
     "--no-swap",
     "--run-dir",
@@ -33,6 +34,8 @@ JUDGING_FLAGS = (
     "--allow-changed",
 )
 """What makes a command that judges the same command again, beside its runs."""
+LIMIT_FLAGS = ("--max-judge-calls", "--max-judge-tokens", "--max-cost")
+"""What is about one start of a run, and not stored with it."""
 DRY_RUN_KEY = {"OTOSCOPE_JUDGE_API_KEY": "none"}
 """A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
 SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
@@ -80,6 +83,10 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         judge_batch_size=args.judge_batch_size,
         rpm=args.rpm,
         tpm=args.tpm,
+        judge_price=args.judge_price,
+        max_judge_calls=args.max_judge_calls,
+        max_judge_tokens=args.max_judge_tokens,
+        max_cost=args.max_cost,
         limit=None if args.limit is None else parse_limit(args.limit),
         shuffle=args.shuffle or None,
         seed=args.seed,
@@ -123,6 +130,10 @@ def judge_config(args: argparse.Namespace) -> TaskConfig:
     return TaskConfig(
         judge_model_args=_judge_args(args),
         judge_batch_size=args.judge_batch_size,
+        judge_price=args.judge_price,
+        max_judge_calls=args.max_judge_calls,
+        max_judge_tokens=args.max_judge_tokens,
+        max_cost=args.max_cost,
         protocol=args.protocol,
         dataset_args=_with({}, (BENCHMARK, "extra_params", "do_swap"), False, "") if args.no_swap else None,
         judge_blank=args.judge_blank or None,

@@ -17,6 +17,7 @@ from otoscope.cli.arguments import (
     CLIP_KINDS,
     DRY_RUN_KEY,
     JUDGING_FLAGS,
+    LIMIT_FLAGS,
     SECRET_FLAGS,
     URL_FLAGS,
     flag_name,
@@ -27,7 +28,13 @@ from otoscope.cli.arguments import (
 from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
-from otoscope.errors import EndpointError, OtoscopeError, RunDirectoryError, RunInterruptedError
+from otoscope.errors import (
+    EndpointError,
+    LimitReachedError,
+    OtoscopeError,
+    RunDirectoryError,
+    RunInterruptedError,
+)
 from otoscope.records import FailureKind
 
 if TYPE_CHECKING:
@@ -52,6 +59,7 @@ class Command:
         self._environ = environ
         self._run_path: Path | None = None
         self._judge_is_gone = False
+        self._reached: LimitReachedError | None = None
 
     def run(self) -> int:
         """Carry the command out and return its exit code."""
@@ -135,7 +143,9 @@ class Command:
 
     def say_how_to_resume(self) -> None:
         """Print the command that goes on with this run, where there is one to go on with."""
-        if self._run_path is not None:
+        if self._run_path is not None and self._reached is not None:
+            complain(f"Go on with a higher limit, for example:\n  {self._resuming()}")
+        elif self._run_path is not None:
             complain(f"What was done is stored. Resume with:\n  {self._resuming()}")
             if self._judge_is_gone:
                 complain(f"Or answer what is left now, and judge later:\n  {self._resuming('--no-judge')}")
@@ -171,12 +181,21 @@ class Command:
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
         if "--no-judge" in (*words, *more):
             given = [flag for flag in given if not flag.startswith("--judge")]
+        if "--no-judge" not in (*words, *more):
+            words += self._limits()
         words += ["--judge-blank"] if self._args.judge_blank else []
         if self._args.retry_failed and "--retry-failed" not in more:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]
         keys = "".join(f" {flag} ..." for flag in given)
         note = "\n(what holds a key is not stored: give it again)" if given else ""
         return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
+
+    def _limits(self) -> list[str]:
+        """Return the limits of this command as words of the next one, one that was reached with more room."""
+        words = given_flags(self._args, LIMIT_FLAGS)
+        if self._reached is not None:
+            words[words.index(self._reached.flag) + 1] = f"{self._reached.enough:.12g}"
+        return words
 
     def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[_T]]) -> _T:
         from otoscope.reports.live import LiveDisplay
@@ -196,7 +215,11 @@ class Command:
                 finally:
                     os._exit(code)
 
-            return run_in_loop(_interruptible(partial(work, on_event), leave))
+            try:
+                return run_in_loop(_interruptible(partial(work, on_event), leave))
+            except LimitReachedError as error:
+                self._reached = error
+                raise
 
     def _coverage(self, runs: Sequence[tuple[Run, Settings]]) -> int:
         """Say of which runs too much is lacking, and what helps; return the exit code."""

@@ -13,7 +13,7 @@ from otoscope.cli.terminal import complain, console
 from otoscope.config import TaskConfig
 from otoscope.errors import ConfigError
 from otoscope.importing import ImportSettings
-from otoscope.judging import FileRun, Found, Owed, Skipped, Unusable, file_sha256, look, run_of_file
+from otoscope.judging import FileRun, Found, Owed, Skipped, Unusable, file_sha256, foreseen, look, run_of_file
 from otoscope.reports.plan import render_judging
 from otoscope.reports.text import ReportConsole
 
@@ -47,7 +47,7 @@ def dry_run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 found += look(beside, [run.lies_in], environ)
         except ConfigError as error:
             raise ConfigError(as_it_will_be(str(error))) from None
-        _render_plan(found, console(), as_it_will_be)
+        _render_plan(found, console(), as_it_will_be, dry=True)
     console().print("Nothing was sent and nothing written.")
     return max([0, *(one.error.exit_code for one in found if isinstance(one, Unusable))])
 
@@ -94,16 +94,22 @@ def _run_of(file: Path, args: argparse.Namespace, *, trial: Path | None = None) 
 
 def tell_plan(found: Sequence[Found]) -> None:
     """Tell which runs are judged where, which are not and why, and how many verdicts are asked for in all."""
-    _render_plan(found, console(stderr=True), str)
+    _render_plan(found, console(stderr=True), str, dry=False)
 
 
-def _render_plan(found: Sequence[Found], where: ReportConsole, shown: Callable[[str], str]) -> None:
+def _render_plan(
+    found: Sequence[Found], where: ReportConsole, shown: Callable[[str], str], *, dry: bool
+) -> None:
     owed = [one for one in found if isinstance(one, Owed)]
+    estimate, warning = foreseen(found)
     render_judging(
         [one.judge for one in owed],
         [(shown(str(one.source)), shown(_said(one))) for one in found],
         sum(one.started.verdicts_owed for one in owed),
         where,
+        limits=owed[0].settings.run.judge_limits if owed else None,
+        estimate=estimate,
+        warning=warning if dry else None,
     )
 
 

@@ -45,7 +45,8 @@ def command_parser() -> _Parser:
         prog="otoscope",
         description="Evaluate large audio-language models on AIR-Bench Chat.",
         epilog="Exit codes: 0 done; 1 done, but coverage under --min-coverage; 2 usage; 3 data; 4 model "
-        "endpoint; 5 judge endpoint; 6 run directory; 130 interrupted; 143 terminated.",
+        "endpoint; 5 judge endpoint; 6 run directory; 7 stopped at a limit that you set; 130 interrupted; "
+        "143 terminated.",
     )
     parser.add_argument("--version", action="version", version=f"otoscope {__version__}")
     commands = parser.add_commands()
@@ -222,6 +223,17 @@ def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
         help="requests in flight (default 16)",
     )
     _add_rate_flags(group, "--judge-")
+    group.add_argument(
+        "--max-judge-calls",
+        type=int,
+        metavar="N",
+        help="stop, resumably, after so many requests; like the next two with what the run used before",
+    )
+    group.add_argument("--max-judge-tokens", type=float, metavar="N", help="of requests and replies")
+    group.add_argument("--max-cost", type=float, metavar="X", help="in the currency of --judge-price")
+    group.add_argument(
+        "--judge-price", metavar="IN,OUT", help="what a million tokens in and out cost, e.g. 2.5,10"
+    )
     group.add_argument("--protocol", choices=PROTOCOLS, help="how the judge is asked (default: default)")
     group.add_argument("--no-swap", action="store_true", help="one order only: half the cost, position bias")
     group.add_argument("--judge-blank", action="store_true", help="judge even when many answers are blank")

@@ -8,6 +8,7 @@ environment itself is a parameter.
 
     resolution       resolve(): what the user asked for becomes Settings
     ├── models       the model and the judge: where they are and how they are asked
+    ├── spending     what the judge may use, and what its tokens cost
     ├── endpoints    one endpoint: its parameters, key and headers
     ├── task         TaskConfig, laid over what was stored, and checked
     └── fingerprints what answers and verdicts depend on, compared on resume
@@ -39,6 +40,7 @@ from otoscope.config.settings import (
     EmbeddedSettings,
     EndpointSettings,
     HubSettings,
+    JudgeLimits,
     JudgeSettings,
     PromptSettings,
     RunSettings,
@@ -67,6 +69,7 @@ __all__ = [
     "EmbeddedSettings",
     "EndpointSettings",
     "HubSettings",
+    "JudgeLimits",
     "JudgeSettings",
     "PromptSettings",
     "RunSettings",

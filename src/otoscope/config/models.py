@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.endpoints import endpoint_settings, has_key
 from otoscope.config.settings import EmbeddedSettings, EndpointSettings, JudgeSettings
+from otoscope.config.spending import judge_price
 from otoscope.config.task import TaskConfig
 from otoscope.errors import ConfigError
 
@@ -177,7 +179,7 @@ def judge_settings(
             "The model's own key is never used for the judge"
         )
     return JudgeSettings(
-        endpoint=endpoint,
+        endpoint=replace(endpoint, price=judge_price(config)),
         protocol="official" if protocol == "official" else "default",
         swap=swap,
     )

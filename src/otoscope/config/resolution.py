@@ -39,6 +39,7 @@ from otoscope.config.settings import (
     Settings,
     WeightsSettings,
 )
+from otoscope.config.spending import judge_limits, judge_price
 from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
 from otoscope.config.urls import display_url
 from otoscope.errors import ConfigError, did_you_mean
@@ -65,7 +66,7 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
         audio=_audio(given, model, environ),
         judge=judge,
         weights=resolve_weights(given.weights, environ),
-        run=_run(given),
+        run=_run(given, judge),
         stored=_stored(given, dataset_args, judge_args, data, model, judge),
     )
 
@@ -197,7 +198,7 @@ def _tasks(given: Any, name: str) -> set[str]:
     return chosen or set(TASKS)
 
 
-def _run(config: TaskConfig) -> RunSettings:
+def _run(config: TaskConfig, judge: JudgeSettings | None) -> RunSettings:
     if (
         config.run_dir
         and config.use_cache
@@ -215,6 +216,7 @@ def _run(config: TaskConfig) -> RunSettings:
         allow_changed=allowed_changes(config.allow_changed or ()),
         take_over=bool(config.take_over),
         judge_blank=bool(config.judge_blank),
+        judge_limits=judge_limits(config, judge),
     )
 
 
@@ -257,6 +259,8 @@ def _stored(
     elif "api_url" in kept:
         kept["api_url"] = display_url(kept["api_url"])
     stored["judge_model_args"] = kept
+    if price := judge_price(config):
+        stored["judge_price"] = [price.prompt, price.completion]
     for holder in (stored, kept):
         if generation := holder.get("generation_config"):
             holder["generation_config"] = _without(generation, "extra_headers")

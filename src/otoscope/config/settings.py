@@ -12,6 +12,7 @@ from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.defaults import PROMPT_TEMPLATE
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
+from otoscope.records import Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class EndpointSettings:
     total_timeout: float
     tries: int
     retry_interval: float
+    price: Price | None = None
+    """What its tokens cost; ``None``: not known."""
 
     @property
     def shown_url(self) -> str:
@@ -142,6 +145,22 @@ class JudgeSettings:
     protocol: Literal["default", "official"]
     swap: bool
 
+    @property
+    def price(self) -> Price | None:
+        """What the judge's tokens cost; ``None`` where that is not known, and inside of this process."""
+        return self.endpoint.price if isinstance(self.endpoint, EndpointSettings) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeLimits:
+    """What may be used on the judge, with all that a run used on it before; ``None``: no limit."""
+
+    calls: int | None = None
+    tokens: float | None = None
+    """Of requests and replies."""
+    cost: float | None = None
+    """In the currency of the price."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
@@ -156,6 +175,7 @@ class RunSettings:
     allow_changed: tuple[str, ...]
     take_over: bool
     judge_blank: bool
+    judge_limits: JudgeLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from types import MappingProxyType
@@ -39,6 +39,9 @@ class TaskConfig:
     ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``revision``, ``generation_config``,
     ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
     ``rpm`` and ``tpm`` are the requests and tokens a minute that the model's endpoint is sent at most.
+    ``judge_price`` is what a million of the judge's tokens cost, in and out: two numbers, or ``"2.5,10"``.
+    ``max_judge_calls``, ``max_judge_tokens`` and ``max_cost`` are what may be used on the judge; what the run
+    used on it before counts. At such a limit it stops, and can be resumed.
     ``audio_cache_size`` (GB) is how much of converted clips is kept for the next run.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
     ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
@@ -67,6 +70,10 @@ class TaskConfig:
     judge_batch_size: int | None = None
     rpm: float | None = None
     tpm: float | None = None
+    judge_price: str | Sequence[float] | None = None
+    max_judge_calls: int | None = None
+    max_judge_tokens: float | None = None
+    max_cost: float | None = None
     limit: int | float | None = None
     shuffle: bool | None = None
     seed: int | None = None
@@ -113,7 +120,8 @@ class TaskConfig:
         judge = below.get("judge_model_args") or {}
         named = _at(above, ("judge_model_args", "model_id"))
         if named is not None and judge.get("model_id") not in (None, named):
-            below = {k: v for k, v in below.items() if k not in ("judge_model_args", "judge_batch_size")}
+            of_judge = ("judge_model_args", "judge_batch_size", "judge_price")
+            below = {name: value for name, value in below.items() if name not in of_judge}
         merged = TaskConfig(**_deep_merge(below, above))
         merged._from_stored = frozenset(
             place for place in _ENVIRONMENT.values() if _at(below, place) and not _at(above, place)
@@ -123,7 +131,7 @@ class TaskConfig:
 
 _NOT_STORED = frozenset(
     "api_key extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over audio_cache_size "
-    "no_judge judge_blank".split()
+    "no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone."""
@@ -140,7 +148,7 @@ def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_judge_of(stored: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings with those of the judge, and of how it is asked, from other stored settings."""
-    names = ("judge_model_args", "judge_batch_size", "protocol")
+    names = ("judge_model_args", "judge_batch_size", "judge_price", "protocol")
     kept = {name: value for name, value in stored.items() if name not in names}
     kept.update({name: judged[name] for name in names if name in judged})
     args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})

@@ -13,7 +13,7 @@ of a newer format) is its own; that of the judge stops all.
 
 from otoscope.judging.files import FileRun, file_sha256, run_of_file
 from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
-from otoscope.judging.together import judge_all, judge_runs
+from otoscope.judging.together import foreseen, judge_all, judge_runs
 
 __all__ = [
     "FileRun",
@@ -22,6 +22,7 @@ __all__ = [
     "Skipped",
     "Unusable",
     "file_sha256",
+    "foreseen",
     "judge_all",
     "judge_runs",
     "look",

@@ -12,10 +12,11 @@ from typing import Any
 
 from otoscope.config import JudgeSettings, Settings, TaskConfig
 from otoscope.errors import ConfigError, RunDirectoryError
+from otoscope.estimate import estimated
 from otoscope.opening import asks_another_judge, continued, peek, requested_judge, settings_for
-from otoscope.records import Order, RunStarted
+from otoscope.records import Order, RunStarted, Spent
 from otoscope.runs import Run, load_run
-from otoscope.store import SUMMARY, RunStore, answers_digest, is_current_copy
+from otoscope.store import MANIFEST, SUMMARY, RunStore, answers_digest, is_current_copy, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Owed:
     """What it will do."""
     judged_before: bool
     """Whether this judge has given it verdicts already."""
+    spent: Spent
+    """What it used on its judge before."""
 
     @property
     def copied(self) -> bool:
@@ -48,6 +51,8 @@ class Skipped:
     judge_id: str
     why: str
     run: Run | None
+    spent: Spent
+    """What was used on the judge there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +139,10 @@ def _looked_at(store: RunStore, settings: Settings, path: Path) -> Found:
             mended=no_clip,
             verdicts_in=judged,
         )
-    if settled and not plan.verdicts and (run := _written(path)) is not None:
-        return Skipped(source, path, settings, judge_id, f"already judged by {judge.endpoint.name}", run)
+        spent = judged.judge_spent
+    if settled and not plan.verdicts and _has_price(path, settings) and (run := _written(path)) is not None:
+        why = f"already judged by {judge.endpoint.name}"
+        return Skipped(source, path, settings, judge_id, why, run, spent)
     started = RunStarted(
         run_path=path,
         samples=len(samples),
@@ -144,13 +151,20 @@ def _looked_at(store: RunStore, settings: Settings, path: Path) -> Found:
         verdicts_done=plan.verdicts_done,
         verdicts_owed=len(plan.verdicts),
         orders=len(orders),
+        estimate=estimated(judge, replace(plan, answers=()), len(orders), samples, store, spent),
     )
-    return Owed(source, path, settings, judge, judge_id, started, judged.has_verdicts)
+    return Owed(source, path, settings, judge, judge_id, started, judged.has_verdicts, spent)
 
 
 def no_clip(*_: object) -> bool:
     """Say of a clip that nothing has changed: judging reads none."""
     return False
+
+
+def _has_price(path: Path, settings: Settings) -> bool:
+    """Whether the run was stored with the judge's price as it is now."""
+    stored = read_manifest(path / MANIFEST).get("settings") or {}
+    return bool(stored.get("judge_price") == settings.stored.get("judge_price"))
 
 
 def _written(path: Path) -> Run | None:
@@ -195,12 +209,13 @@ def _nothing_paid_twice(found: Sequence[Found]) -> list[Found]:
             if (isinstance(one, Owed) and one.copied) is copied:
                 first.setdefault(about, one)
     return [
-        Skipped(one.source, one.path, one.settings, one.judge_id, _repeats(first[about].source), None)
+        _repeated(one, first[about].source)
         if isinstance(one, Owed) and one.copied and first[about] is not one
         else one
         for one, about in zip(found, answers, strict=True)
     ]
 
 
-def _repeats(other: Path) -> str:
-    return f"its answers are those of {other}, which this judge has; name it alone to have them judged again"
+def _repeated(one: Owed, other: Path) -> Skipped:
+    why = f"its answers are those of {other}, which this judge has; name it alone to have them judged again"
+    return Skipped(one.source, one.path, one.settings, one.judge_id, why, None, one.spent)

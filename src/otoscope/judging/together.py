@@ -11,15 +11,34 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from otoscope import embedded
-from otoscope.config import EmbeddedSettings, EndpointSettings, TaskConfig
-from otoscope.errors import EndpointError, OtoscopeError, RunDirectoryError, RunInterruptedError
+from otoscope.chat_api import Budget
+from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, TaskConfig
+from otoscope.errors import (
+    EndpointError,
+    LimitReachedError,
+    OtoscopeError,
+    RunDirectoryError,
+    RunInterruptedError,
+)
+from otoscope.estimate import in_all
 from otoscope.judge import Judge, JudgeModel
 from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look, no_clip
 from otoscope.lock import RunLock
 from otoscope.opening import opened
 from otoscope.parts import Parts
 from otoscope.pipeline import SERVED, Pipeline, Slots, Stop
-from otoscope.records import Event, Failure, Judged, Notice, Reply, RunFailed, RunsPlanned, Sample
+from otoscope.records import (
+    Estimate,
+    Event,
+    Failure,
+    Judged,
+    Notice,
+    Reply,
+    RunFailed,
+    RunsPlanned,
+    Sample,
+    Verdict,
+)
 from otoscope.runs import Run, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan, RunStore
@@ -56,7 +75,8 @@ async def judge_all(
     """Judge what was found to be owed; return how each ended, in the given order.
 
     That is the run, what kept it from being judged, or ``None`` for one whose answers are judged elsewhere.
-    Raises ``EndpointError`` when the judge cannot go on, and ``RunInterruptedError``; all is stored then.
+    Raises ``EndpointError`` when the judge cannot go on, ``LimitReachedError``, and ``RunInterruptedError``;
+    all is stored then.
     """
     stop, tell = stop or Stop(), on_event or ignore
     owed = [one for one in found if isinstance(one, Owed)]
@@ -64,10 +84,33 @@ async def judge_all(
     if owed:
         models = [one.judge.endpoint for one in owed]
         weights = owed[0].settings.weights
+        budget = _budget(found, owed[0].settings.run.judge_limits)
         folders = await asyncio.to_thread(embedded.prepare, models, weights, stop.heeded(tell))
-        async with Parts(folders, tell) as parts:
-            ended = await _Together(owed, parts, tell, stop).judge()
+        async with Parts(folders, tell, budget) as parts:
+            ended = await _Together(owed, parts, budget, tell, stop).judge()
     return [_end_of(one, ended) for one in found]
+
+
+def foreseen(found: Sequence[Found], budget: Budget | None = None) -> tuple[Estimate | None, str | None]:
+    """Return what judging these runs will use in all, and what is to be said where a limit leaves less.
+
+    ``None`` where nobody is paid. Without a ``budget`` it is what they have left of their limits.
+    """
+    owed = [one for one in found if isinstance(one, Owed)]
+    estimate = in_all([one.started.estimate for one in owed if one.started.estimate is not None])
+    if estimate is None:
+        return None, None
+    budget = budget or _budget(found, owed[0].settings.run.judge_limits)
+    return estimate, budget.warning(estimate)
+
+
+def _budget(found: Iterable[Found], limits: JudgeLimits) -> Budget:
+    """Return what may be spent on all runs together, less what they, and those that are done, have spent."""
+    budget = Budget(limits)
+    for one in found:
+        if not isinstance(one, Unusable) and one.settings.judge is not None:
+            budget.count(one.spent, one.settings.judge.price)
+    return budget
 
 
 def _end_of(one: Found, ended: Mapping[Path, Run | OtoscopeError]) -> Run | OtoscopeError | None:
@@ -105,9 +148,10 @@ class _Together:
     The first sample of the first run goes alone; no other run is begun before the judge is known to work.
     """
 
-    def __init__(self, owed: Sequence[Owed], parts: Parts, tell: OnEvent, stop: Stop) -> None:
+    def __init__(self, owed: Sequence[Owed], parts: Parts, budget: Budget, tell: OnEvent, stop: Stop) -> None:
         self._owed = owed
         self._parts = parts
+        self._budget = budget
         self._tell = tell
         self._stop = stop
         self._limit = min(one.judge.endpoint.concurrency for one in owed)
@@ -117,6 +161,8 @@ class _Together:
         self._open: dict[Path, _SharedJudge] = {}
         self._left: dict[Path, int] = {}
         """Verdicts that each open run still owes."""
+        self._judged = 0
+        """Verdicts that came, on all runs."""
         self._changed = asyncio.Event()
         self._ended: dict[Path, Run | OtoscopeError] = {}
         self._trouble: list[OtoscopeError] = []
@@ -126,7 +172,10 @@ class _Together:
     async def judge(self) -> dict[Path, Run | OtoscopeError]:
         """Judge all; return how each ended, by its path. Raises what stopped all of them."""
         judges = [await self._shared(one) for one in self._owed]
-        self._tell(RunsPlanned(tuple(one.started for one in self._owed)))
+        started = tuple(one.started for one in self._owed)
+        self._tell(RunsPlanned(started))
+        if (warning := foreseen(self._owed, self._budget)[1]) is not None:
+            self._tell(Notice(warning))
         tasks: list[asyncio.Task[None]] = []
         try:
             for one, judge in zip(self._owed, judges, strict=True):
@@ -147,6 +196,8 @@ class _Together:
             raise bug
         # A run that stopped because the judge is gone says so itself; the others were only told to stop.
         self._trouble.sort(key=lambda error: isinstance(error, RunInterruptedError))
+        if self._trouble and isinstance(self._trouble[0], LimitReachedError):
+            raise self._budget.error(owed=sum(one.verdicts_owed for one in started) - self._judged)
         if self._trouble:
             raise self._trouble[0]
         if len(self._ended) < len(self._owed):
@@ -218,11 +269,22 @@ class _Together:
                 first_alone=not judge.proven,
             )
             orders = len(judged_orders(store.manifest))
-            return await carry_out(pipeline.run, plan, store, lock, samples, orders=orders, tell=self._tell)
+            return await carry_out(
+                pipeline.run,
+                plan,
+                store,
+                lock,
+                samples,
+                orders=orders,
+                budget=self._budget,
+                estimate=None,
+                tell=self._tell,
+            )
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Judged) and event.run_path in self._left:
             self._left[event.run_path] -= 1
+            self._judged += isinstance(event.result, Verdict)
             self._changed.set()
         if isinstance(event, Notice):
             if event in self._said:

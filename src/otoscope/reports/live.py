@@ -35,7 +35,7 @@ from otoscope.records import (
     RunStarted,
     tokens_used,
 )
-from otoscope.reports.counts import short_count
+from otoscope.reports.counts import estimate_told, short_count
 from otoscope.reports.fetching import FetchDisplay
 from otoscope.reports.text import Cleaner
 
@@ -118,6 +118,8 @@ class LiveDisplay:
             case RunStarted():
                 self._fetch.close()
                 self._print(_plan(event))
+                if event.estimate is not None and event.estimate.calls:
+                    self._print(f"cost: {estimate_told(event.estimate)}")
                 self._start([event])
             case RunFailed(run_path, message):
                 self._print(f"{run_path}: cannot go on, which stops no other run: {message}")

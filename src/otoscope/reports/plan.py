@@ -16,8 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from otoscope.benchmark import TASKS
-from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeSettings, Settings
+from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, JudgeSettings, Settings
+from otoscope.records import Estimate
 from otoscope.reports.blocks import Score, interval, number
+from otoscope.reports.counts import estimate_told
 from otoscope.reports.terminal import NOT_AVAILABLE
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, size
 from otoscope.runs import DryRun, Run, ToDownload
@@ -46,6 +48,8 @@ def render_settings(settings: Settings, console: Console) -> None:
         rows.append(("judge", "none: answers only"))
     else:
         rows += _judge(judge)
+        if told := _limits(settings.run.judge_limits):
+            rows.append(("limits", told))
     data = settings.data
     where = f"{data.hub.dataset} from {data.hub.name}" if data.root is None else str(data.root)
     rows.append(("data", where))
@@ -57,13 +61,30 @@ def render_settings(settings: Settings, console: Console) -> None:
 
 
 def render_judging(
-    judges: Sequence[JudgeSettings], runs: Sequence[tuple[str, str]], verdicts: int, console: Console
+    judges: Sequence[JudgeSettings],
+    runs: Sequence[tuple[str, str]],
+    verdicts: int,
+    console: Console,
+    *,
+    limits: JudgeLimits | None = None,
+    estimate: Estimate | None = None,
+    warning: str | None = None,
 ) -> None:
-    """Print which judges are asked how, what becomes of each run, and how many verdicts are asked for."""
+    """Print which judges are asked how, what becomes of each run, and what is asked for in all.
+
+    ``estimate`` is what all the ``verdicts`` will use, where somebody is paid; ``warning`` is what is to be
+    said where that is more than the ``limits`` leave.
+    """
     rows = [row for judge in judges for row in _judge(judge)]
     rows += [("run", f"{run}: {what}") for run, what in runs]
     in_all = f"{verdicts:,} verdicts to ask for, plus retries" if verdicts else "nothing to ask for"
     rows.append(("in all", in_all))
+    if estimate is not None and estimate.calls:
+        rows.append(("cost", estimate_told(estimate)))
+    if limits is not None and (told := _limits(limits)):
+        rows.append(("limits", told))
+    if warning is not None:
+        rows.append(("limits", warning))
     say = Cleaner(console.encoding)
     for name, value in dict.fromkeys(rows):
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
@@ -127,6 +148,10 @@ def render_dry_run(dry: DryRun, console: Console) -> None:
         rows.append(
             ("done", f"{dry.answers_done:,} answers and {dry.verdicts_done:,} verdicts, by this run before")
         )
+    if dry.estimate is not None and dry.estimate.calls:
+        rows.append(("cost", estimate_told(dry.estimate)))
+    if dry.limit_warning is not None:
+        rows.append(("limits", dry.limit_warning))
     rows += [("audio", told) for told in _sending(dry)]
     rows += [("unusable", f"{key}: {failure.message}") for key, failure in dry.unusable[:_SHOWN_UNUSABLE]]
     if len(dry.unusable) > _SHOWN_UNUSABLE:
@@ -179,7 +204,20 @@ def _samples(count: int) -> str:
 def _judge(judge: JudgeSettings) -> list[tuple[str, str]]:
     orders = "both orders" if judge.swap else "one order only (the reference first)"
     asked = f"{_parameters(judge.endpoint)}; protocol {judge.protocol}, {orders}"
-    return [("judge", _model(judge.endpoint)), ("asked", asked)]
+    rows = [("judge", _model(judge.endpoint)), ("asked", asked)]
+    if (price := judge.price) is not None:
+        rows.append(("price", f"{price.prompt:,.12g} in and {price.completion:,.12g} out, a million tokens"))
+    return rows
+
+
+def _limits(limits: JudgeLimits) -> str:
+    told = [
+        f"{limit:,.12g} {what}"
+        for limit, what in ((limits.calls, "calls"), (limits.tokens, "tokens"))
+        if limit is not None
+    ]
+    told += [f"a cost of {limits.cost:,.12g}"] if limits.cost is not None else []
+    return f"at most {', '.join(told)} for the judge, with what the run used before" if told else ""
 
 
 def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:
