@@ -620,6 +620,20 @@ def test_the_command_that_is_printed_at_a_limit_finishes_the_run(tmp_path: Path)
     }
 
 
+def test_the_command_that_goes_on_keeps_the_limits(tmp_path: Path) -> None:
+    """Whatever stopped the run; but without a judge there is nothing to limit."""
+    data = write_data(tmp_path / "data", each=1)
+    refused = by_model({"scripted-judge": Response(status=401, error={"message": "bad key"})})
+    with ScriptedServer(refused) as server:
+        limits = ["--max-judge-calls", "50", "--max-judge-tokens", "9000"]
+        done = otoscope(*flags(server.url, data, "--run-dir", str(tmp_path / "run"), *limits))
+    assert done.returncode == 5
+    resuming, answering = (line for line in done.stderr.splitlines() if "otoscope eval --use-cache" in line)
+    assert "--max-judge-calls 50 --max-judge-tokens 9000" in resuming
+    assert "--no-judge" in answering
+    assert "--max" not in answering
+
+
 def test_a_new_price_is_that_of_all_tokens(tmp_path: Path) -> None:
     """It is stored with the run, applies to what was used before, and changes nothing that is asked."""
     data = write_data(tmp_path / "data", each=1)
