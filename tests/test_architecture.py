@@ -16,6 +16,7 @@ LAYERS: dict[str, int] = {
     "_version": 0,
     "records": 0,
     "errors": 0,
+    "nesting": 0,
     "benchmark": 1,
     "choices": 1,
     "config": 1,

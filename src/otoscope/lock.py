@@ -41,6 +41,7 @@ from types import TracebackType
 from typing import IO, final
 
 from otoscope.errors import RunDirectoryError
+from otoscope.nesting import decoded
 
 RENEW_SECONDS = 10.0
 """How often the owner has to call :meth:`RunLock.renew`."""
@@ -128,7 +129,7 @@ class _Owner:
     def from_json(cls, content: bytes) -> _Owner | None:
         """Return the owner, or None when the file is torn or not ours."""
         try:
-            record = json.loads(content)
+            record = decoded(content)
         except ValueError:
             return None
         if not isinstance(record, dict):

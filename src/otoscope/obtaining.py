@@ -20,6 +20,7 @@ from otoscope.config import DataSettings, HubSettings, SelectionSettings
 from otoscope.dataset import METADATA, Dataset
 from otoscope.errors import DatasetError
 from otoscope.hub import HubProcess, Listed, NotFetched, UnreachableError, another_place, cached_roots
+from otoscope.nesting import decoded
 from otoscope.records import Downloading, DownloadPlanned, Event, Notice, Sample
 
 _METADATA = f"Chat/{METADATA}"
@@ -375,7 +376,7 @@ def _unlisted(clips: Iterable[str], listed: Mapping[str, Listed]) -> dict[str, N
 def _remembered(root: Path) -> set[str]:
     """Return what the hub did not have when it was last asked: without a link, that need not stop a run."""
     try:
-        stored = json.loads((root / _GONE).read_text(encoding="utf-8"))
+        stored = decoded((root / _GONE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return set()
     return set(map(str, stored)) if isinstance(stored, list) else set()

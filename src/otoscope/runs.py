@@ -11,6 +11,7 @@ from typing import Any
 from otoscope.benchmark import VIEWS
 from otoscope.config import Settings
 from otoscope.errors import ConfigError, did_you_mean
+from otoscope.nesting import STORED_DEPTH, decoded
 from otoscope.records import Estimate, Failure, Json, Order, Outcome, Sample, Sending
 from otoscope.scoring import FORMAT, Rule, Scoring, Summary, Summing, control_of, result_line, summarise
 from otoscope.store import (
@@ -211,8 +212,8 @@ def current_summary(path: Path) -> Json | None:
     try:
         if not newer(file, [path / name for name in (MANIFEST, ANSWERS, VERDICTS)]):
             return None
-        summary = json.loads(file.read_bytes(), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError):
+        summary = decoded(file.read_bytes(), _DECODER, STORED_DEPTH)
+    except (OSError, ValueError):
         return None
     if not isinstance(summary, dict):
         return None
@@ -222,6 +223,9 @@ def current_summary(path: Path) -> Json | None:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def newer(file: Path, inputs: Iterable[Path]) -> bool:

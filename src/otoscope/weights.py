@@ -38,6 +38,7 @@ from urllib.parse import quote
 
 from otoscope._version import __version__
 from otoscope.errors import ConfigError
+from otoscope.nesting import decoded
 
 _READ_SECONDS = 30.0
 _REPORT_SECONDS = 0.1
@@ -546,7 +547,7 @@ def _trouble(folder: Path, file: WeightFile, stamps: Path) -> str:
 
 def _read_stamps(stamps: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        content = json.loads(stamps.read_text(encoding="utf-8"))
+        content = decoded(stamps.read_text(encoding="utf-8"))
         return content if isinstance(content, dict) else {}
     return {}
 

@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from otoscope.nesting import TooDeepError, decoded
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _STREAM_START = re.compile(rb"\s*(?:data|event|id|retry)?:")
@@ -55,17 +57,17 @@ def read_completion(content: bytes, content_type: str) -> Completion | ServerErr
         if is_stream and not content.lstrip().startswith(b"{"):
             return _read_stream(content)
         return _read_json(content)
+    except TooDeepError:
+        return ServerError("the reply is nested too deeply")
     except ValueError:
         return ServerError(f"the reply is not JSON: {_start(content)}" if content else "the reply is empty")
-    except RecursionError:
-        return ServerError("the reply is nested too deeply")
 
 
 def read_error(content: bytes) -> ServerError:
     """Read the several shapes in which servers put their errors; plain text serves as the message."""
     try:
         return _error_in(_loads(content))
-    except (ValueError, RecursionError):
+    except ValueError:
         return ServerError(_start(content))
 
 
@@ -73,7 +75,7 @@ def read_models(content: bytes | None) -> set[str] | None:
     """Return the names that ``GET /models`` lists; ``None`` when that is no such list."""
     try:
         return {str(entry["id"]) for entry in _loads(content or b"")["data"]}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -102,12 +104,15 @@ def _date(text: str) -> datetime | None:
 
 def _loads(content: bytes) -> Any:
     """Read JSON. NaN and infinities become ``None``: what is stored of a reply must be JSON again."""
-    return json.loads(content, parse_constant=lambda _: None, parse_float=_finite)
+    return decoded(content, _DECODER)
 
 
 def _finite(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
+
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite)
 
 
 def _start(content: bytes) -> str:

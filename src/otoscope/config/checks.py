@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from otoscope.errors import ConfigError, did_you_mean
+from otoscope.nesting import decoded
 
 
 def only_known(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
@@ -27,7 +28,7 @@ def plain_object(given: Any, where: str) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where}: must be an object, not {type(given).__name__}")
     try:
-        copy = json.loads(json.dumps(given, allow_nan=False, default=_plain))
+        copy = decoded(json.dumps(given, allow_nan=False, default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: cannot be written as JSON: {error}") from None
     return dict(copy)

@@ -10,6 +10,7 @@ from typing import Any
 
 from otoscope.benchmark import HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASKS
 from otoscope.errors import DatasetError, did_you_mean
+from otoscope.nesting import decoded
 from otoscope.records import Sample, canonical_digest
 
 METADATA = "Chat_meta.json"
@@ -44,8 +45,8 @@ def read_records(path: Path) -> list[Any]:
         # As json.loads does, which would hold bytes, text and records at the same time.
         text = content.decode(json.detect_encoding(content), "surrogatepass")
         del content
-        records = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        records = decoded(text)
+    except ValueError as error:
         raise DatasetError(
             f"{path}: is not valid JSON ({error}); it has {size} bytes. Fetch it again: it may be cut "
             "off, or a Git LFS pointer instead of the file"

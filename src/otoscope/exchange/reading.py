@@ -12,6 +12,7 @@ from typing import Any
 
 from otoscope.errors import DatasetError
 from otoscope.exchange.rows import Findings
+from otoscope.nesting import decoded, refuse_deep
 from otoscope.records import Json
 
 # NaN and the infinities, which Python writes though they are no JSON, stand for "no value".
@@ -98,8 +99,8 @@ def _is_not_utf_8(line: bytes) -> bool:
 
 def _decoded(data: bytes) -> Any:
     try:
-        return _DECODER.decode(data.decode("utf-8"))
-    except (ValueError, RecursionError):
+        return decoded(data.decode("utf-8"), _DECODER)
+    except ValueError:
         return _NO_JSON
 
 
@@ -116,6 +117,7 @@ def _listed(content: bytes, records: Records) -> Iterator[tuple[int, Any]]:
         number += 1
         try:
             value, position = _DECODER.raw_decode(text, position)
+            refuse_deep(value)
         except (ValueError, RecursionError):
             records.findings.leave_out(
                 "lists that are cut off or damaged from there on", _place(records, number)

@@ -137,7 +137,7 @@ def _lines_of(file: Path, run_id: str, *, called: str) -> Iterator[bytes]:
         for data in lines:
             try:
                 line = parse_line(data)
-            except (ValueError, TypeError, RecursionError):
+            except (ValueError, TypeError):
                 continue
             if line.get("run") == run_id:
                 yield line_bytes({**line, "run": called})

@@ -13,6 +13,7 @@ from typing import Any
 from otoscope.config import JudgeSettings, Settings, TaskConfig
 from otoscope.errors import ConfigError, RunDirectoryError
 from otoscope.estimate import estimated
+from otoscope.nesting import STORED_DEPTH, decoded
 from otoscope.opening import asks_another_judge, continued, peek, requested_judge, settings_for
 from otoscope.records import Order, RunStarted, Spent
 from otoscope.runs import Run, load_run
@@ -171,7 +172,7 @@ def _written(path: Path) -> Run | None:
     """Return the run, if what is written of its numbers is what they are; a killed process wrote none."""
     run = load_run(path)
     try:
-        written = json.loads((path / SUMMARY).read_bytes())
+        written = decoded((path / SUMMARY).read_bytes(), depth=STORED_DEPTH)
     except (OSError, ValueError):
         return None
     return run if written == json.loads(json.dumps(run.summary.to_json(), allow_nan=False)) else None

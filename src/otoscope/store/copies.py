@@ -114,7 +114,7 @@ def _check_own_lines(copy: RunStore, source: Path) -> None:
 def _run_of(line: bytes) -> object:
     try:
         return parse_line(line).get("run")
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return None
 
 

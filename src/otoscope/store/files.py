@@ -34,7 +34,7 @@ def read_manifest(path: Path) -> Json:
         raise _unreadable(path, error.strerror or str(error)) from None
     try:
         manifest = parse_line(content)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         what = "it holds no JSON object, or not all of one" if content.strip() else "it is empty"
         raise _unreadable(path, what) from None
     version, run_id = manifest.get("format"), manifest.get("run_id")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otoscope.benchmark import SCORE_MAX, SCORE_MIN, TASKS
+from otoscope.nesting import STORED_DEPTH, decoded
 from otoscope.records import (
     Failure,
     FailureKind,
@@ -251,8 +252,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_line(data: bytes) -> Json:
-    """Read a JSON object. Raises ``ValueError``, ``TypeError`` or ``RecursionError`` when it is none."""
-    value = _DECODER.decode(data.decode("utf-8"))
+    """Read a JSON object. Raises ``ValueError`` or ``TypeError`` when it is none."""
+    value = decoded(data.decode("utf-8"), _DECODER, STORED_DEPTH)
     if not isinstance(value, dict):
         raise TypeError("not a JSON object")
     return value
