@@ -22,10 +22,13 @@ def console(*, stderr: bool = False) -> Any:
 
 
 def complain(text: str) -> None:
-    """Tell a person something; where nobody can be told, go on."""
+    """Tell a person something, without what would steer a terminal; where nobody can be told, go on."""
     if sys.stderr is not None:
+        legible = "".join(
+            character if character.isprintable() or character == "\n" else " " for character in text
+        )
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            print(legible, file=sys.stderr, flush=True)
 
 
 def silence_stdout() -> None:

@@ -24,7 +24,8 @@ Value = str | int | float | None
 _PAIRS = ("ci95", "reference_ci95", "win_rate_ci95", "tie_rate_ci95", "loss_rate_ci95", "bounds")
 """Fields of a cell that hold two numbers: a column each."""
 _OF_ORDER = ("n", "missing", "gpt_score", "reference_score", "win_rate")
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile("[=+\\-@\t\r\n＝＋－＠]")
+"""How a text begins that a spreadsheet would calculate; also in the full width of East Asian scripts."""
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 """What UTF-8 cannot hold, and where a reader written in C would stop."""
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +14,8 @@ from rich.text import Text
 from otoscope.benchmark import BENCHMARK
 from otoscope.leaderboard import LOCAL, Group, Leaderboard, Row
 from otoscope.records import Json
+from otoscope.reports.csv_files import csv_line
+from otoscope.reports.markdown import escape
 from otoscope.reports.text import Cleaner, print_line, print_wrapped
 from otoscope.stats import INTERVAL_LABEL
 
@@ -33,7 +32,6 @@ _PUBLISHED = (
 _MORE = "A wider terminal shows more columns; --format csv, md or json all of them"
 _LEAST_NAME, _MOST_NAME = 12, 40
 """Between them lies the width of the names: longer ones are folded."""
-_MARKDOWN = re.compile(r"([\\|`*_<>\[\]])")
 _TITLE, _LOCAL, _QUIET, _WARNING = "bold", "bold", "dim", "bold yellow"
 
 
@@ -55,17 +53,15 @@ def to_json(board: Leaderboard) -> Json:
 
 def to_csv(board: Leaderboard) -> str:
     """Return one table with a header: full precision, n/a as an empty field, tags as a JSON object."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["judge_group", *_FIELDS])
+    lines = [csv_line(["judge_group", *_FIELDS])]
     for group in board.groups:
         for row in group.rows:
             values = _plain(row)
             low, high = values.pop("ci95") or (None, None)
             tags = json.dumps(values.pop("tags"), ensure_ascii=False) if row.tags else None
             values.update(ci95_low=low, ci95_high=high, tags=tags, warnings=" ".join(row.warnings))
-            writer.writerow([group.title, *(values[name] for name in _FIELDS)])
-    return text.getvalue()
+            lines.append(csv_line([group.title, *(values[name] for name in _FIELDS)]))
+    return "".join(lines)
 
 
 _FIELDS = (
@@ -346,4 +342,4 @@ def _markdown_line(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", Cleaner("utf-8")(text))
+    return escape(Cleaner("utf-8")(text))
