@@ -17,6 +17,7 @@ LAYERS: dict[str, int] = {
     "records": 0,
     "errors": 0,
     "nesting": 0,
+    "secrecy": 0,
     "benchmark": 1,
     "choices": 1,
     "config": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -13,7 +14,17 @@ from otoscope.chat_api.wire_form import WireForm
 from otoscope.config import EndpointSettings
 from otoscope.errors import EndpointError
 from otoscope.records import Failure, FailureKind, Reply
-from tests.chat_helpers import KEY, QUESTION, asked, failed, replied, settings, use
+from tests.chat_helpers import (
+    KEY,
+    QUESTION,
+    asked,
+    failed,
+    raw_server,
+    read_head,
+    replied,
+    settings,
+    use,
+)
 from tests.scripted_server import Response, Script, ScriptedServer, Seen, known_models, require_key, sequence
 
 
@@ -158,6 +169,25 @@ def test_redirect_is_not_followed() -> None:
             stop = refused(settings(server))
         assert target.requests == []
         assert target.url in str(stop)
+
+
+def test_redirect_of_the_list_of_models_is_not_followed() -> None:
+    """Where the list is asked for, to say what is served, its redirect takes no key anywhere either."""
+    asked_for: list[bytes] = []
+    with ScriptedServer() as target:
+
+        def redirect(connection: socket.socket, _number: int) -> None:
+            head, _ = read_head(connection)
+            asked_for.append(head.partition(b" HTTP")[0])
+            status = b"307 Moved" if head.startswith(b"GET") else b"404 Not Found"
+            location = f"Location: {target.url}/models".encode()
+            connection.sendall(b"HTTP/1.1 %s\r\n%s\r\nContent-Length: 0\r\n\r\n" % (status, location))
+
+        with raw_server(redirect) as url:
+            stop = refused(settings(url))
+        assert target.requests == []
+    assert asked_for == [b"POST /v1/chat/completions", b"GET /v1/models"]
+    assert "Check --model and --api-url" in str(stop)
 
 
 # --- refusals by an endpoint that has served others -------------------------------------------------------

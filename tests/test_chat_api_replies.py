@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import time
+import tracemalloc
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from email.utils import format_datetime, formatdate
@@ -185,6 +187,24 @@ def test_reply_without_end_is_cut() -> None:
         failure = failed(settings(server))
     assert (failure.kind, failure.attempts) == (FailureKind.BAD_REPLY, 1)
     assert "16 MB" in failure.message
+
+
+def test_reply_that_unpacks_without_end_is_cut() -> None:
+    """The limit is on what a compressed reply unpacks to: unpacking stops there, whatever is to come."""
+    packed = gzip.compress(bytes(100 << 20), compresslevel=1)
+    with ScriptedServer(
+        sequence(Response(body=packed, headers={"Content-Encoding": "gzip"}, content_type="application/json"))
+    ) as server:
+        endpoint = settings(server)
+        tracemalloc.start()
+        try:
+            failure = failed(endpoint)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (failure.kind, failure.attempts) == (FailureKind.BAD_REPLY, 1)
+    assert "16 MB" in failure.message
+    assert most < 60 << 20
 
 
 @pytest.mark.parametrize("size", [9_000, 60_000])

@@ -12,6 +12,7 @@ would fare better).
     ├── wire_form    which parameters this server takes, learnt from its refusals
     ├── body         what is sent: JSON around a clip that is read from disk meanwhile
     ├── connections  one exchange over HTTP: sessions, proxy, Expect: 100-continue
+    ├── masking      secrets taken out of what comes back
     ├── replies      what came back: completions, event streams, errors, Retry-After
     └── troubles     the tables: what each status and each broken connection means
 """

@@ -16,6 +16,7 @@ import pycurl
 
 from otoscope._version import __version__
 from otoscope.chat_api.body import Body
+from otoscope.chat_api.masking import Mask
 from otoscope.config import EndpointSettings
 from otoscope.errors import ConfigError
 
@@ -195,6 +196,7 @@ class Connections:
         self._url = _ascii(settings.url)
         self._headers = _headers(settings)
         self._proxy = _proxy(settings.url)
+        self.mask = Mask(settings, self._proxy)
         self._multi: pycurl.AsyncCurlMulti | None = None
         self._unused: list[Any] = []
 
@@ -279,7 +281,7 @@ class Connections:
         exchanged = Exchanged(
             curl.getinfo(pycurl.RESPONSE_CODE),
             transfer.headers,
-            None if transfer.reply_too_large else transfer.content,
+            None if transfer.reply_too_large else self.mask.reply(transfer.content),
         )
         # Only now: one that ended otherwise may still be in libcurl's hands.
         curl.reset()

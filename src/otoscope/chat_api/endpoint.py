@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn
-from urllib.parse import parse_qsl, urlsplit
 
 from otoscope.chat_api.body import Body
 from otoscope.chat_api.budget import Budget
@@ -100,6 +98,7 @@ class ChatEndpoint:
         self._shown_url = settings.shown_url
         self._notify = notify
         self._connections = Connections(settings)
+        self._mask = self._connections.mask
         self._form = WireForm(stream=settings.stream)
         self._expect_works = True
         self._paused_until = 0.0
@@ -110,7 +109,6 @@ class ChatEndpoint:
         self._has_served = served_before
         self._refusals_in_a_row = 0
         self._no_more: asyncio.Future[None] | None = None
-        self._secrets = tuple(_secrets(settings))
 
     async def __aenter__(self) -> ChatEndpoint:  # noqa: PYI034 (Self needs Python 3.11)
         self._no_more = asyncio.get_running_loop().create_future()
@@ -272,7 +270,7 @@ class ChatEndpoint:
             finish_reason=read.finish_reason,
             usage=read.usage,
             model=read.model,
-            request_id=exchanged.headers.get("x-request-id") or read.id,
+            request_id=self._mask.text(exchanged.headers.get("x-request-id") or "") or read.id,
             parameters=sent,
             endpoint=self._shown_url,
             started_at=started_at,
@@ -364,9 +362,7 @@ class ChatEndpoint:
 
     def _said(self, text: str) -> str:
         """Return what a server or library said: without our key, which some repeat, and not too long."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return clean(text)
+        return clean(self._mask.text(text))
 
     # --- pauses -------------------------------------------------------------------------------------------
 
@@ -385,16 +381,3 @@ class ChatEndpoint:
             # A little later than asked, spread out: the lower bound holds, and not all come at once.
             spread = random.uniform(0, min(1.0, 0.1 * left))  # noqa: S311 (jitter)
             await self._sleep(min(left + spread, deadline - loop.time()))
-
-
-def _secrets(settings: EndpointSettings) -> Iterator[str]:
-    """Yield what must not appear in a message: whoever shows a log to others shows no key."""
-    scheme, _, credentials = (settings.authorization or "").partition(" ")
-    found = [credentials, *settings.extra_headers.values()]
-    if scheme == "Basic":
-        found.append(base64.b64decode(credentials).decode().partition(":")[2])
-    query = parse_qsl(urlsplit(settings.url).query)
-    found += [value for _, value in query if value not in settings.shown_url]
-    for secret in sorted(found, key=len, reverse=True):
-        if len(secret) > 5:
-            yield secret

@@ -7,6 +7,7 @@ nothing.
 
     parser       the flags of every command
     arguments    flags -> TaskConfig
+    keys         keys that a command was given
     commands     eval, judge and report being carried out
     terminal     what every command does with the terminal
 """
@@ -15,13 +16,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from otoscope.cli.parser import command_parser
 from otoscope.cli.terminal import complain, silence_stdout
 from otoscope.errors import LimitReachedError, OtoscopeError, RunInterruptedError
 
-EXIT_UNWRITABLE = 6
+EXIT_BUG, EXIT_UNWRITABLE = 1, 6
+
+
+def _without_values(words: Sequence[str]) -> Iterator[str]:
+    """Yield what was not understood, without the values of flags: with a flag mistyped, one may be a key."""
+    after_flag = False
+    for word in words:
+        is_flag = word.startswith("-")
+        yield word.partition("=")[0] if is_flag else "..." if after_flag else word
+        after_flag = is_flag
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = command_parser()
         args, unknown = parser.parse_known_args(argv)
         if unknown:
-            parser.of(args.command).error(f"unrecognized arguments: {' '.join(unknown)}")
+            parser.of(args.command).error(f"unrecognized arguments: {' '.join(_without_values(unknown))}")
         # After the parser, so that --help and errors in flags load nothing that carries commands out.
         from otoscope.cli.commands import Command
 
@@ -57,4 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence_stdout()
         complain(f"otoscope: error: the report cannot be written: {error.strerror or error}")
         return EXIT_UNWRITABLE
+    except Exception:  # our own bug: what a library said before it may quote a request with its key
+        complain(command.traceback())
+        return EXIT_BUG
     return code

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shlex
 import signal
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from otoscope.cli.arguments import (
     refuse_empty_flags,
     task_config,
 )
+from otoscope.cli.keys import without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
@@ -74,6 +76,10 @@ class Command:
             case _:
                 # A command with a module of its own, which its parser names.
                 return int(self._args.carry_out(self._args, self._environ))
+
+    def traceback(self) -> str:
+        """Return the traceback of the exception that is being handled, without any key."""
+        return without_keys(traceback.format_exc().rstrip(), self._args, self._environ)
 
     def eval(self) -> int:
         """Answer and judge."""

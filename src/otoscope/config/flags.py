@@ -53,11 +53,12 @@ def _json(text: str) -> Any:
 
 def _parse_pairs(text: str, flag: str) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
-    for piece in filter(None, (p.strip() for p in text.split(","))):
+    for number, piece in enumerate(filter(None, (p.strip() for p in text.split(","))), start=1):
         name, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or not name:
+            # Not what stands there: it may be a header with its key.
             raise ConfigError(
-                f"{flag}: {piece!r} is neither JSON ({{...}}) nor of the form name=value,name=value"
+                f"{flag}: is neither JSON ({{...}}) nor of the form name=value,name=value (part {number})"
             )
         lowered = value.lower()
         try:

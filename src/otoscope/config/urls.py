@@ -7,8 +7,8 @@ import re
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from otoscope.errors import ConfigError
+from otoscope.secrecy import MASK, is_secret_name
 
-_SECRET_QUERY = re.compile(r"key|token|secret|sig|pass|pwd|auth|cred|jwt", re.IGNORECASE)
 _CONTROL_OR_SPACE = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -25,10 +25,7 @@ def display_url(url: str) -> str:
         return url.rpartition("@")[2].partition("?")[0]
     host = parts.netloc.rpartition("@")[2]
     query = urlencode(
-        [
-            (k, "***" if _SECRET_QUERY.search(k) else v)
-            for k, v in parse_qsl(parts.query, keep_blank_values=True)
-        ],
+        [(k, MASK if is_secret_name(k) else v) for k, v in parse_qsl(parts.query, keep_blank_values=True)],
         safe="*",
     )
     return urlunsplit(SplitResult(parts.scheme, host, _base_path(parts.path), query, ""))
@@ -48,7 +45,7 @@ def split_url(url: str, what: str) -> tuple[str, str | None]:
         raise ConfigError(
             f"{what}: {shown!r} is not a URL such as http://127.0.0.1:8000/v1 or https://host/v1"
         )
-    if "***" in parts.query:
+    if MASK in parts.query:
         raise ConfigError(f"{what}: the stored URL had a secret, which is not kept; give the URL again")
     userinfo, _, host = parts.netloc.rpartition("@")
     credentials = None

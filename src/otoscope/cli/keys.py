@@ -1,0 +1,92 @@
+"""Keys that a command was given: a word about those that others can see, and none of them in a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from otoscope.cli.arguments import flag_name
+from otoscope.config import parse_object
+from otoscope.errors import ConfigError
+from otoscope.secrecy import credential, forms, in_url, is_secret_name, looks_real, without
+
+_INSTEAD = {
+    "--api-key": "--api-key-file FILE or OTOSCOPE_API_KEY",
+    "--judge-api-key": "--judge-api-key-file FILE or OTOSCOPE_JUDGE_API_KEY",
+    "--api-url": "OTOSCOPE_API_URL",
+    "--judge-api-url": "OTOSCOPE_JUDGE_API_URL",
+    "--extra-headers": "--api-key-file FILE",
+    "--generation-config": "--api-key-file FILE",
+    "--judge-model-args": "--judge-api-key-file FILE or OTOSCOPE_JUDGE_API_KEY",
+}
+_VARIABLES = (
+    "OTOSCOPE_API_KEY",
+    "OTOSCOPE_JUDGE_API_KEY",
+    "OPENAI_API_KEY",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "MODELSCOPE_API_TOKEN",
+)
+_URL_VARIABLES = ("OTOSCOPE_API_URL", "OTOSCOPE_JUDGE_API_URL", "OPENAI_BASE_URL", "HF_ENDPOINT")
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def warning_of_keys(args: argparse.Namespace) -> str | None:
+    """Return one line about keys on the command line that are no placeholders, or ``None``."""
+    given = dict.fromkeys(flag for flag, secret in _on_command_line(args) if looks_real(secret))
+    if not given:
+        return None
+    instead = dict.fromkeys(_INSTEAD[flag] for flag in given)
+    return (
+        f"otoscope: warning: others on this machine can see a key that stands on the command line "
+        f"({', '.join(given)}) in the list of processes; give it with {', and with '.join(instead)} instead"
+    )
+
+
+def without_keys(text: str, args: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """Return a text, such as a traceback, without any key that this command was given, in any way."""
+    secrets = [secret for _, secret in _on_command_line(args)]
+    secrets += [environ.get(name, "") for name in _VARIABLES]
+    for name in _URL_VARIABLES:
+        secrets += in_url(environ.get(name, ""))
+    for name in _PROXY_VARIABLES:
+        for spelled in (name, name.upper()):
+            secrets += in_url(environ.get(spelled, ""))
+    for flag in ("--api-key-file", "--judge-api-key-file"):
+        if file := getattr(args, flag_name(flag), None):
+            with contextlib.suppress(OSError, ValueError):
+                secrets.append(Path(file).expanduser().read_text(encoding="utf-8").strip())
+    return without(text, forms(secrets))
+
+
+def _on_command_line(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield flags and the secrets in them."""
+    for flag in ("--api-key", "--judge-api-key"):
+        if key := _value(args, flag):
+            yield flag, key
+    for flag in ("--api-url", "--judge-api-url"):
+        yield from ((flag, secret) for secret in in_url(_value(args, flag)))
+    for flag in ("--extra-headers", "--generation-config", "--judge-model-args"):
+        with contextlib.suppress(ConfigError):  # which is told where it is read
+            if text := _value(args, flag):
+                given = parse_object(text, flag)
+                told = {"extra_headers": given} if flag == "--extra-headers" else given
+                yield from ((flag, secret) for secret in _in_object(told))
+
+
+def _value(args: argparse.Namespace, flag: str) -> str:
+    return getattr(args, flag_name(flag), None) or ""
+
+
+def _in_object(given: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(key := given.get("api_key"), str):
+        yield key
+    if isinstance(url := given.get("api_url"), str):
+        yield from in_url(url)
+    if isinstance(headers := given.get("extra_headers"), Mapping):
+        yield from (credential(str(value)) for name, value in headers.items() if is_secret_name(str(name)))
+    if isinstance(generation := given.get("generation_config"), Mapping):
+        yield from _in_object(generation)
