@@ -793,10 +793,10 @@ class _Connection(asyncio.Protocol):
 
     def drop(self) -> asyncio.Task[None]:
         """Reset the connection; the task given ends when that is done."""
-        with contextlib.suppress(OSError):
-            self.transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE
-            )
+        connected = self.transport.get_extra_info("socket")
+        if connected is not None:  # of TLS that is closed already there is none
+            with contextlib.suppress(OSError):
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.transport.abort()
         return self.task
 

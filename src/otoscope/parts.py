@@ -10,7 +10,7 @@ from types import TracebackType
 from otoscope import embedded
 from otoscope.backends import Backend
 from otoscope.chat_api import Budget, ChatEndpoint, RateLimit
-from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings
+from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings, open_to_others
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
 from otoscope.records import Event, Notice
@@ -32,6 +32,8 @@ class Parts:
         self._endpoints: list[ChatEndpoint] = []
         self._rates: dict[tuple[str, str, str], RateLimit] = {}
         """One for each service, however differently it is asked."""
+        self._told: set[Path] = set()
+        """Key files that were spoken of."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Parts:  # noqa: PYI034 (Self needs Python 3.11)
@@ -77,6 +79,10 @@ class Parts:
     async def _endpoint(
         self, settings: EndpointSettings, *, served_before: bool, budget: Budget | None = None
     ) -> ChatEndpoint:
+        file = settings.key_file
+        if file is not None and file not in self._told and open_to_others(file):
+            self._told.add(file)
+            self._notify(f"{file} holds a key, and others than its owner may read it: chmod 600 it")
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
         endpoint = ChatEndpoint(settings, self._notify, served_before=served_before, rate=rate, budget=budget)
         await self._stack.enter_async_context(endpoint)

@@ -8,6 +8,7 @@ import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -188,7 +189,7 @@ class _Transfer:
 class Connections:
     """The connections to one endpoint: a pool, and single ones for attempts after a broken connection.
 
-    Raises ``ConfigError`` for a proxy in the environment that cannot be used.
+    Raises ``ConfigError`` for a proxy in the environment, or a file of certificates, that cannot be used.
     """
 
     def __init__(self, settings: EndpointSettings) -> None:
@@ -309,7 +310,7 @@ class Connections:
         curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
         curl.setopt(pycurl.WRITEFUNCTION, transfer.take)
         if url.startswith("https:"):
-            _trust(curl)
+            _trust(curl, self._settings.ca_file)
         headers = self._headers
         if body is not None:
             curl.setopt(pycurl.POST, 1)
@@ -375,18 +376,26 @@ def _want_of_descriptors() -> int | None:
     return None
 
 
-def _trust(curl: Any) -> None:
-    """Verify by the certificates that Python takes: of ``SSL_CERT_FILE``, ``SSL_CERT_DIR``, the system's."""
-    paths = ssl.get_default_verify_paths()
-    if sys.platform in ("win32", "darwin") and not paths.cafile:
+def _trust(curl: Any, ca_file: Path | None) -> None:
+    """Verify servers by these certificates, else by those that Python takes.
+
+    Those are of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``, else the system's.
+    """
+    system = ssl.get_default_verify_paths()
+    if ca_file is not None:
+        # libcurl has a folder of its own besides, unless another one is named.
+        file, folder = str(ca_file), os.devnull
+    elif sys.platform in ("win32", "darwin") and not system.cafile:
         curl.setopt(pycurl.SSL_OPTIONS, pycurl.SSLOPT_NATIVE_CA)
         return
-    if paths.cafile:
-        curl.setopt(pycurl.CAINFO, paths.cafile)
-        curl.setopt(pycurl.PROXY_CAINFO, paths.cafile)
-    if paths.capath:
-        curl.setopt(pycurl.CAPATH, paths.capath)
-        curl.setopt(pycurl.PROXY_CAPATH, paths.capath)
+    else:
+        file, folder = system.cafile, system.capath
+    if file:
+        curl.setopt(pycurl.CAINFO, file)
+        curl.setopt(pycurl.PROXY_CAINFO, file)
+    if folder:
+        curl.setopt(pycurl.CAPATH, folder)
+        curl.setopt(pycurl.PROXY_CAPATH, folder)
 
 
 def _ascii(url: str) -> str:

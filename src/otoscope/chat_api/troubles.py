@@ -198,6 +198,13 @@ _CONNECTIONS = (
         next=Next.GIVE_UP,
     ),
     ConnectionRow(
+        (pycurl.E_PEER_FAILED_VERIFICATION,),
+        FailureKind.CONNECTION,
+        True,
+        "the server's certificate cannot be verified: {error}. Check the URL; for an authority of your own, "
+        "or a server that signs itself, give the certificate (PEM) with --ca-file FILE",
+    ),
+    ConnectionRow(
         TLS_CODES,
         FailureKind.CONNECTION,
         True,

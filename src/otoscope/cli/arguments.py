@@ -38,6 +38,8 @@ LIMIT_FLAGS = ("--max-judge-calls", "--max-judge-tokens", "--max-cost")
 """What is about one start of a run, and not stored with it."""
 DRY_RUN_KEY = {"OTOSCOPE_JUDGE_API_KEY": "none"}
 """A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
+FILE_OF_ONE_START = ("--api-key-file", "--judge-api-key-file", "--ca-file")
+"""What a run does not keep, and which holds no secret itself: given again by name."""
 SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
 
 
@@ -68,6 +70,8 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         model=args.model,
         api_url=args.api_url,
         api_key=args.api_key,
+        api_key_file=args.api_key_file,
+        ca_file=args.ca_file,
         model_revision=args.model_revision,
         datasets=_words(args.datasets),
         dataset_args=dataset_args or None,
@@ -129,6 +133,7 @@ def judge_config(args: argparse.Namespace) -> TaskConfig:
     """Return what the flags of ``judge`` ask for. Raises ``ConfigError``."""
     return TaskConfig(
         judge_model_args=_judge_args(args),
+        ca_file=args.ca_file,
         judge_batch_size=args.judge_batch_size,
         judge_price=args.judge_price,
         max_judge_calls=args.max_judge_calls,
@@ -152,6 +157,7 @@ def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:
         ("model_id", args.judge_model, "--judge-model"),
         ("api_url", args.judge_api_url, "--judge-api-url"),
         ("api_key", args.judge_api_key, "--judge-api-key"),
+        ("api_key_file", args.judge_api_key_file, "--judge-api-key-file"),
         ("revision", args.judge_revision, "--judge-revision"),
         ("rpm", args.judge_rpm, "--judge-rpm"),
         ("tpm", args.judge_tpm, "--judge-tpm"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from otoscope.cli.arguments import (
     CLIP_KINDS,
     DRY_RUN_KEY,
+    FILE_OF_ONE_START,
     JUDGING_FLAGS,
     LIMIT_FLAGS,
     SECRET_FLAGS,
@@ -26,7 +27,7 @@ from otoscope.cli.arguments import (
     refuse_empty_flags,
     task_config,
 )
-from otoscope.cli.keys import without_keys
+from otoscope.cli.keys import warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
@@ -66,6 +67,8 @@ class Command:
     def run(self) -> int:
         """Carry the command out and return its exit code."""
         refuse_empty_flags(self._args)
+        if warning := warning_of_keys(self._args):
+            complain(warning)
         match self._args.command:
             case "eval" | "demo":
                 return self.eval()
@@ -185,10 +188,13 @@ class Command:
         else:
             words = ["eval", "--use-cache", str(self._run_path)]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
+        files = list(FILE_OF_ONE_START)
         if "--no-judge" in (*words, *more):
             given = [flag for flag in given if not flag.startswith("--judge")]
-        if "--no-judge" not in (*words, *more):
+            files = [flag for flag in files if not flag.startswith("--judge")]
+        else:
             words += self._limits()
+        words += given_flags(self._args, files)
         words += ["--judge-blank"] if self._args.judge_blank else []
         if self._args.retry_failed and "--retry-failed" not in more:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]

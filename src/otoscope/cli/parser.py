@@ -128,6 +128,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
     )
     group.add_argument("--api-key", metavar="KEY", help="its key (or OTOSCOPE_API_KEY)")
+    group.add_argument("--api-key-file", metavar="FILE", help="a file with its key alone, on one line")
     group.add_argument("--model-revision", metavar="TEXT", help="which weights: the identity beside the name")
     group.add_argument(
         "--eval-type",
@@ -213,6 +214,12 @@ def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}; or embedded")
     group.add_argument("--judge-api-url", metavar="URL", help="or OTOSCOPE_JUDGE_API_URL, or OPENAI_BASE_URL")
     group.add_argument("--judge-api-key", metavar="KEY", help="or OTOSCOPE_JUDGE_API_KEY, or OPENAI_API_KEY")
+    group.add_argument("--judge-api-key-file", metavar="FILE", help="a file with its key alone, on one line")
+    group.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        help="certificates (PEM) that vouch for the judge's server, and the model's, instead of the system's",
+    )
     group.add_argument("--judge-revision", metavar="TEXT", help="which weights or snapshot")
     group.add_argument("--judge-model-args", metavar="JSON", help='{"model_id": ..., "api_url": ...}')
     group.add_argument(

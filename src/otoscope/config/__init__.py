@@ -10,6 +10,8 @@ environment itself is a parameter.
     ├── models       the model and the judge: where they are and how they are asked
     ├── spending     what the judge may use, and what its tokens cost
     ├── endpoints    one endpoint: its parameters, key and headers
+    ├── key_files    a key in a file of its own
+    ├── trust        certificates that vouch for servers
     ├── task         TaskConfig, laid over what was stored, and checked
     └── fingerprints what answers and verdicts depend on, compared on resume
     settings         the frozen objects
@@ -33,6 +35,7 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
 from otoscope.config.flags import parse_limit, parse_object
+from otoscope.config.key_files import open_to_others
 from otoscope.config.resolution import resolve, resolve_data, resolve_weights
 from otoscope.config.settings import (
     AudioSettings,
@@ -81,6 +84,7 @@ __all__ = [
     "display_url",
     "fingerprint",
     "judging_only",
+    "open_to_others",
     "parse_limit",
     "parse_object",
     "resolve",

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from otoscope.config.checks import checked_flag, checked_integer, checked_number, or_default, plain_object
+from otoscope.config.checks import (
+    checked_flag,
+    checked_integer,
+    checked_number,
+    expanded_path,
+    or_default,
+    plain_object,
+)
+from otoscope.config.key_files import read_key
 from otoscope.config.settings import EndpointSettings
 from otoscope.config.urls import split_url
 from otoscope.errors import ConfigError, Role, did_you_mean
@@ -21,6 +30,9 @@ _CALL_PARAMETERS = frozenset("timeout retries retry_interval stream extra_body e
 _SECRET_FIELD = re.compile(
     r"(?:^|_)(?:api_?key|key|secret|password|authorization|auth|credentials?|jwt)$", re.IGNORECASE
 )
+KEY_FILE_FLAGS: Mapping[Role, str] = MappingProxyType(
+    {"model": "--api-key-file", "judge": "--judge-api-key-file"}
+)
 _KEY_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -32,7 +44,9 @@ def endpoint_settings(
     name: str,
     url: str,
     api_key: str | None,
+    api_key_file: str | None,
     environment_key: str | None,
+    ca_file: Path | None,
     revision: str | None,
     base: Mapping[str, Any],
     generation: Mapping[str, Any],
@@ -44,7 +58,11 @@ def endpoint_settings(
     tpm: float | None,
     attempt_timeout: float,
 ) -> EndpointSettings:
-    """Resolve an endpoint's settings; ``base`` is what is sent unless ``generation`` says otherwise."""
+    """Resolve an endpoint's settings; ``base`` is what is sent unless ``generation`` says otherwise.
+
+    A key that is given, by itself or in a file, goes before credentials in the URL, and they go before the
+    environment's.
+    """
     prefix = "" if role == "model" else "judge_model_args."
     where = f"{prefix}generation_config"
     for key in generation:
@@ -57,7 +75,8 @@ def endpoint_settings(
     if generation.get("max_completion_tokens") is not None and "max_tokens" not in generation:
         wire.pop("max_tokens", None)
     address, credentials = split_url(url, f"{prefix}api_url")
-    given_key = _bearer(api_key, f"{prefix}api_key")
+    key_file = None if api_key_file is None else expanded_path(api_key_file)
+    given_key = _bearer(api_key, f"{prefix}api_key") or _key_in(key_file, role)
     timeout = checked_number(
         or_default(generation.get("timeout"), attempt_timeout), f"{where}.timeout", low=0.001
     )
@@ -95,6 +114,8 @@ def endpoint_settings(
         retry_interval=checked_number(
             or_default(generation.get("retry_interval"), 1.0), f"{where}.retry_interval", low=0
         ),
+        key_file=key_file,
+        ca_file=ca_file,
     )
 
 
@@ -120,6 +141,17 @@ def _bearer(key: str | None, what: str) -> str | None:
     if _CONTROL.search(key):
         raise ConfigError(f"{what}: holds a line break or another character that no key has")
     return f"Bearer {key}" if key else None
+
+
+def _key_in(file: Path | None, role: Role) -> str | None:
+    return None if file is None else f"Bearer {read_key(file, KEY_FILE_FLAGS[role])}"
+
+
+def refuse_two_keys(api_key: str | None, api_key_file: str | None, role: Role) -> None:
+    """Refuse a key beside a file with a key: which of them is meant is not for us to guess."""
+    if api_key is not None and api_key_file is not None:
+        flag = KEY_FILE_FLAGS[role]
+        raise ConfigError(f"{flag.removesuffix('-file')} and {flag} are both given: give one of them")
 
 
 def _headers(given: Any, where: str) -> dict[str, str]:

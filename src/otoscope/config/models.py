@@ -28,16 +28,18 @@ from otoscope.config.defaults import (
     OPENAI_URL,
     PROMPT_TEMPLATE,
 )
-from otoscope.config.endpoints import endpoint_settings, has_key
+from otoscope.config.endpoints import endpoint_settings, has_key, refuse_two_keys
 from otoscope.config.settings import EmbeddedSettings, EndpointSettings, JudgeSettings
 from otoscope.config.spending import judge_price
 from otoscope.config.task import TaskConfig
+from otoscope.config.trust import checked_ca_file
 from otoscope.errors import ConfigError
 
 _JUDGE_KEYS = (
     "model_id",
     "api_url",
     "api_key",
+    "api_key_file",
     "revision",
     "generation_config",
     "extra_body",
@@ -58,6 +60,8 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
             "recogniser and language model inside of this process"
         )
     rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
+    key_file = checked_text(config.api_key_file, "api_key_file")
+    refuse_two_keys(config.api_key, key_file, "model")
     if config.model == BASELINE and not config.api_url:
         _refuse_prompt_settings(config)
         return EmbeddedSettings(
@@ -78,7 +82,9 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         name=config.model,
         url=url,
         api_key=config.api_key,
+        api_key_file=key_file,
         environment_key=environ.get("OTOSCOPE_API_KEY"),
+        ca_file=checked_ca_file(config.ca_file),
         revision=config.model_revision,
         base={} if config.generation_config == {} else ANSWER_PARAMETERS,
         generation=_with_numbers(config.generation_config or {}, "generation_config"),
@@ -115,8 +121,9 @@ def judge_arguments(config: TaskConfig) -> dict[str, Any]:
     """Return the judge's arguments, checked; the objects among them are always there."""
     args = dict(config.judge_model_args or {})
     only_known(args, _JUDGE_KEYS, "judge_model_args")
-    for name in ("model_id", "api_url", "api_key", "revision"):
+    for name in ("model_id", "api_url", "api_key", "api_key_file", "revision"):
         checked_text(args.get(name), f"judge_model_args.{name}")
+    refuse_two_keys(args.get("api_key"), args.get("api_key_file"), "judge")
     for name in ("generation_config", "extra_body", "extra_headers"):
         args[name] = plain_object(or_default(args.get(name), {}), f"judge_model_args.{name}")
     for name in ("rpm", "tpm"):
@@ -153,6 +160,8 @@ def judge_settings(
         or environ.get("OPENAI_BASE_URL")
         or OPENAI_URL,
         api_key=args.get("api_key"),
+        api_key_file=args.get("api_key_file"),
+        ca_file=checked_ca_file(config.ca_file),
         environment_key=environ.get("OTOSCOPE_JUDGE_API_KEY") or environ.get("OPENAI_API_KEY"),
         revision=args.get("revision"),
         base=JUDGE_PARAMETERS[protocol],
@@ -171,7 +180,8 @@ def judge_settings(
         later = way if config.no_judge is None else ""
         raise ConfigError(
             "no key for the judge. Give one of:\n"
-            "  --judge-api-key KEY [--judge-api-url URL] [--judge-model NAME]  an OpenAI-compatible judge\n"
+            "  --judge-api-key-file FILE [--judge-api-url URL] [--judge-model NAME]  a file with the key\n"
+            "  --judge-api-key KEY, likewise                                   the key itself\n"
             "  OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY (and _API_URL / OPENAI_BASE_URL) in the environment\n"
             "  --judge-api-key EMPTY --judge-api-url URL                       a server that needs no key\n"
             f"{later}"

@@ -251,7 +251,7 @@ def _stored(
         stored["api_url"] = model.shown_url
     place = {} if data.root is None else {"local_path": str(data.root.absolute())}
     stored["dataset_args"] = {BENCHMARK: {**dataset_args, **place}}
-    kept = {n: v for n, v in _without(judge_args, "api_key", "extra_headers").items() if v}
+    kept = {n: v for n, v in _without(judge_args, "api_key", "api_key_file", "extra_headers").items() if v}
     if judge is not None:
         kept["model_id"] = judge.endpoint.name
         if isinstance(judge.endpoint, EndpointSettings):

@@ -40,6 +40,10 @@ class EndpointSettings:
     retry_interval: float
     price: Price | None = None
     """What its tokens cost; ``None``: not known."""
+    key_file: Path | None = None
+    """The file that the key was read from."""
+    ca_file: Path | None = None
+    """Certificates (PEM) that vouch for the server, in place of the system's."""
 
     @property
     def shown_url(self) -> str:

@@ -13,7 +13,8 @@ from otoscope.config.checks import checked_flag, checked_text, checked_words, on
 from otoscope.config.defaults import BASELINE
 
 _TEXT_FIELDS = (
-    "model api_url api_key model_revision protocol system_prompt part_order audio_part answer_filter label "
+    "model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order audio_part "
+    "answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
     "work_dir run_dir use_cache weights"
 ).split()
@@ -36,8 +37,10 @@ class TaskConfig:
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
     intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
-    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``revision``, ``generation_config``,
-    ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``api_key_file``, ``revision``,
+    ``generation_config``, ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``api_key_file`` is a file with the key alone on its first line. ``ca_file`` (PEM) holds the certificates
+    that vouch for the model's and the judge's servers, in place of the system's.
     ``rpm`` and ``tpm`` are the requests and tokens a minute that the model's endpoint is sent at most.
     ``judge_price`` is what a million of the judge's tokens cost, in and out: two numbers, or ``"2.5,10"``.
     ``max_judge_calls``, ``max_judge_tokens`` and ``max_cost`` are what may be used on the judge; what the run
@@ -55,6 +58,8 @@ class TaskConfig:
     model: str | None = None
     api_url: str | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
+    api_key_file: str | PathLike[str] | None = None
+    ca_file: str | PathLike[str] | None = None
     model_revision: str | None = None
     datasets: list[str] | None = None
     dataset_args: dict[str, Any] | None = None
@@ -117,7 +122,11 @@ class TaskConfig:
         below = {name: value for name, value in stored.items() if name in STORED_FIELDS}
         above = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         above = {name: value for name, value in above.items() if value is not None}
-        judge = below.get("judge_model_args") or {}
+        judge = dict(below.get("judge_model_args") or {})
+        # Never written by us: see STORED_FIELDS.
+        judge.pop("api_key_file", None)
+        if "judge_model_args" in below:
+            below["judge_model_args"] = judge
         named = _at(above, ("judge_model_args", "model_id"))
         if named is not None and judge.get("model_id") not in (None, named):
             of_judge = ("judge_model_args", "judge_batch_size", "judge_price")
@@ -130,11 +139,15 @@ class TaskConfig:
 
 
 _NOT_STORED = frozenset(
-    "api_key extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over audio_cache_size "
-    "no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
+    "api_key api_key_file ca_file extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over "
+    "audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
-"""The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone."""
+"""The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
+
+Nor what says which file is read for a key, or who is trusted to vouch for a server: a run that somebody else
+made could name any file of its user's, to be sent to an address of its own.
+"""
 
 
 def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
