@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# In an environment of its own, so that what is looked up is ours alone.
+AUDIT := build/audit
+audit = $(BIN)/python scripts/audit_dependencies.py --pip-audit $(AUDIT)/bin/pip-audit
 
-.PHONY: demo test test-embedded test-browser test-faults check format bench bench-full bench-peers clean
+.PHONY: demo test test-embedded test-browser test-faults check audit format bench bench-full bench-peers clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,10 +41,20 @@ test-browser: $(VENV)/.browser  ## run the tests of the page in a real browser; 
 test-faults: $(VENV)/.dev  ## interfere with the real command in every way, and fuzz what it reads; FAULTS=--short for less
 	$(BIN)/python -m pytest tests/faults -m faults $(FAULTS)
 
-check: $(VENV)/.browser  ## lint, format and types
+check: $(VENV)/.browser  ## lint, format, types, and known vulnerabilities of dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	-$(MAKE) --no-print-directory $(AUDIT)/.made
+	$(audit) || [ $$? -eq 2 ]  # 2: it could not be looked up, which it says
+
+$(AUDIT)/.made: Makefile
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
+	touch $@
+
+audit: $(VENV)/.browser $(AUDIT)/.made  ## look every installed package up among the known vulnerabilities
+	$(audit)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
