@@ -163,21 +163,21 @@ def here(tmp_path: Path, data: Path) -> Evaluated:
     return Evaluated(folder, data)
 
 
-def keys_of(seen: Seen) -> list[str]:
-    """Return every secret that a request brought: as it came, and encoded in three ways."""
+def keys_of(seen: Seen, *, in_base64: bool = True) -> list[str]:
+    """Return every secret that a request brought: as it came, and encoded in several ways."""
     authorization = seen.headers.get("authorization", "")
     secret = authorization.partition(" ")[2]
     told = [authorization, secret, seen.headers.get("x-api-token", ""), urlsplit(seen.path).query]
     if authorization.startswith("Basic "):
         told.append(base64.b64decode(secret).decode())
     told += [quote(text, safe="") for text in told]
-    told += [base64.b64encode(text.encode()).decode() for text in told]
+    told += [base64.b64encode(text.encode()).decode() for text in told if in_base64]
     return [*told, *(text.replace("/", "\\/") for text in told)]
 
 
 def repeats_keys(seen: Seen, attempt: int) -> Response:
     """Answer well, and repeat every key in every place of the reply."""
-    told = " ".join(keys_of(seen))
+    told = " ".join(keys_of(seen, in_base64=False))
     response = scripted_answers()(seen, attempt)
     text = response.text if seen.kind == "judge" else f"{response.text} You sent {told}"
     secret = seen.headers.get("authorization", "").partition(" ")[2]
@@ -393,6 +393,19 @@ def test_keys_that_a_proxy_repeats(here: Evaluated) -> None:
             here.eval(f"by-{scheme}", *all_by_flags(f"{scheme}://model.test/v1"), code=4,
                       environ={f"{scheme}_proxy": proxy, "no_proxy": ""})  # fmt: skip
         assert server.requests[0].headers["proxy-authorization"].startswith("Basic ")
+    here.check()
+
+
+@pytest.mark.parametrize("hub", ["modelscope", "huggingface"])
+def test_credentials_of_a_mirror(here: Evaluated, hub: str) -> None:
+    """A mirror of a hub, named with a password, that is out of reach is told of without it."""
+    address = f"user:{quote(SECRETS['password'], safe='')}@127.0.0.1:9"
+    variables = {"HF_ENDPOINT": f"http://{address}", "MODELSCOPE_ENDPOINT": f"http://{address}"}
+    places = {"HF_HOME": str(here.folder), "MODELSCOPE_CACHE": str(here.folder)}
+    more = ["--hub", hub, "--tasks", "sound_QA", "--limit", "1"]
+    said = here.run("data", "download", *more, code=3, environ={**variables, **places})
+    assert "http://127.0.0.1:9: " in said
+    (here.folder / "anything").write_text("kept so that something is looked through")
     here.check()
 
 

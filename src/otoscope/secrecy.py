@@ -54,7 +54,7 @@ def in_url(url: str) -> list[str]:
     return [secret for secret in found if secret]
 
 
-def forms(secrets: Iterable[str]) -> list[str]:
+def forms(secrets: Iterable[str], *, in_base64: bool = True) -> list[str]:
     """Return secrets as they are, and as they stand in a URL, in JSON and in Base64; the longest first.
 
     Those under ``SHORTEST`` are left out.
@@ -63,7 +63,7 @@ def forms(secrets: Iterable[str]) -> list[str]:
     for secret in secrets:
         if len(secret) >= SHORTEST:
             data = secret.encode("utf-8", "surrogatepass")
-            found.update(_in_base64(data))
+            found.update(_in_base64(data) if in_base64 else ())
             escaped = [secret.replace("/", "\\/"), json.dumps(secret)[1:-1]]
             # And where JSON is told in JSON.
             found.update(escaped, [text.replace("\\", "\\\\") for text in escaped])

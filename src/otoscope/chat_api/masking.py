@@ -15,7 +15,7 @@ _SURE = re.compile(r"(?=.*[A-Za-z])(?=.*\d)\S{12,}")
 
 
 class Mask:
-    """Puts ``***`` in the place of an endpoint's secrets, also where they are encoded.
+    """Puts ``***`` in the place of an endpoint's secrets, also where they are escaped.
 
     Secrets are the key, the values of the user's own headers, and what the URL and that of the ``proxy`` hold
     of credentials.
@@ -24,12 +24,12 @@ class Mask:
     def __init__(self, settings: EndpointSettings, proxy: str | None) -> None:
         keys = set(_keys(settings, proxy))
         self._in_messages = forms(keys | set(settings.extra_headers.values()))
-        self._in_replies = [
-            form.encode("utf-8", "surrogatepass") for form in forms(filter(_SURE.fullmatch, keys))
-        ]
+        # Each is looked for in every reply: of most keys this is one.
+        sure = forms(filter(_SURE.fullmatch, keys), in_base64=False)
+        self._in_replies = [form.encode("utf-8", "surrogatepass") for form in sure]
 
     def text(self, text: str) -> str:
-        """Return what is told to people without any secret."""
+        """Return what is told to people without any secret, be it in Base64."""
         return without(text, self._in_messages)
 
     def reply(self, content: bytes) -> bytes:

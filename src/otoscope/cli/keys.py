@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.cli.arguments import flag_name
-from otoscope.config import parse_object
+from otoscope.config import environment_secrets, parse_object
 from otoscope.errors import ConfigError
 from otoscope.secrecy import credential, forms, in_url, is_secret_name, looks_real, without
 
@@ -22,16 +22,6 @@ _INSTEAD = {
     "--generation-config": "--api-key-file FILE",
     "--judge-model-args": "--judge-api-key-file FILE or OTOSCOPE_JUDGE_API_KEY",
 }
-_VARIABLES = (
-    "OTOSCOPE_API_KEY",
-    "OTOSCOPE_JUDGE_API_KEY",
-    "OPENAI_API_KEY",
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "MODELSCOPE_API_TOKEN",
-)
-_URL_VARIABLES = ("OTOSCOPE_API_URL", "OTOSCOPE_JUDGE_API_URL", "OPENAI_BASE_URL", "HF_ENDPOINT")
-_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def warning_of_keys(args: argparse.Namespace) -> str | None:
@@ -49,12 +39,7 @@ def warning_of_keys(args: argparse.Namespace) -> str | None:
 def without_keys(text: str, args: argparse.Namespace, environ: Mapping[str, str]) -> str:
     """Return a text, such as a traceback, without any key that this command was given, in any way."""
     secrets = [secret for _, secret in _on_command_line(args)]
-    secrets += [environ.get(name, "") for name in _VARIABLES]
-    for name in _URL_VARIABLES:
-        secrets += in_url(environ.get(name, ""))
-    for name in _PROXY_VARIABLES:
-        for spelled in (name, name.upper()):
-            secrets += in_url(environ.get(spelled, ""))
+    secrets += environment_secrets(environ)
     for flag in ("--api-key-file", "--judge-api-key-file"):
         if file := getattr(args, flag_name(flag), None):
             with contextlib.suppress(OSError, ValueError):

@@ -18,6 +18,7 @@ environment itself is a parameter.
     audio_policy     what is done to a clip, given as text
     flags            flags given as text
     urls             URLs taken apart, and shown without their secrets
+    variables        variables that may hold a secret
     checks           small checks of one value each
     defaults         what a setting is when nothing is said
 """
@@ -53,6 +54,7 @@ from otoscope.config.settings import (
 )
 from otoscope.config.task import TaskConfig, judging_only, with_judge_of, without_selection
 from otoscope.config.urls import display_url
+from otoscope.config.variables import environment_secrets
 
 __all__ = [
     "ANSWER_PARAMETERS",
@@ -82,6 +84,7 @@ __all__ = [
     "WeightsSettings",
     "changed_fields",
     "display_url",
+    "environment_secrets",
     "fingerprint",
     "judging_only",
     "open_to_others",

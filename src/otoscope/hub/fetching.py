@@ -40,7 +40,7 @@ class Source(Protocol):
 
     @property
     def endpoint(self) -> str:
-        """The hub's URL."""
+        """The hub's URL for people: without credentials, which that of a mirror may hold."""
 
     def probe(self, seconds: float) -> None:
         """Get any answer at all from the hub. Raises whatever there is to raise."""

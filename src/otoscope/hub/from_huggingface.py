@@ -12,6 +12,8 @@ from huggingface_hub import HfApi, constants, get_session, hf_hub_download, snap
 from huggingface_hub.errors import EntryNotFoundError
 from huggingface_hub.hf_api import DatasetInfo, RepoFile
 
+from otoscope.config import display_url
+
 _WORKERS = 8
 
 
@@ -41,8 +43,8 @@ class HuggingFace:
 
     @property
     def endpoint(self) -> str:
-        """The hub's URL."""
-        return constants.ENDPOINT
+        """The hub's URL for people."""
+        return display_url(constants.ENDPOINT)
 
     def probe(self, seconds: float) -> None:
         """Get any answer at all from the hub."""

@@ -14,6 +14,7 @@ from modelscope_hub import HubApi
 from modelscope_hub.config import get_default_config
 from modelscope_hub.errors import HubError, NotExistError
 
+from otoscope.config import display_url
 from otoscope.hub.troubles import HubTrouble, Kind, words
 
 _PAGE = 200
@@ -35,7 +36,7 @@ class ModelScope:
     @property
     def endpoint(self) -> str:
         """The hub's URL: that of a mirror, or of the one of ModelScope's two sites that has the data set."""
-        return self._endpoint
+        return display_url(self._endpoint)
 
     def probe(self, seconds: float) -> None:
         """Get any answer at all from the hub."""
