@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import sys
@@ -139,7 +140,9 @@ class _Transfer:
         except OSError as error:
             self.body_error = error
         self._loading = None
-        self._curl.pause(pycurl.PAUSE_CONT)
+        # It may have ended meanwhile: then there is nothing left to wake.
+        with contextlib.suppress(pycurl.error):
+            self._curl.pause(pycurl.PAUSE_CONT)
 
     async def end(self) -> None:
         """Leave no task behind."""
