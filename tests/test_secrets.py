@@ -332,31 +332,17 @@ def test_keys_in_mistaken_commands(here: Evaluated) -> None:
 
 
 _BREAKS = """
-import sys
-
-import aiohttp
+from otoscope.chat_api.connections import Connections
 
 
-async def post(self, url, **options):
-    headers = {**self.headers, **options["headers"]}
-    raise ValueError(f"cannot send to {url} with {headers} through {options['proxy']}")
+async def perform(self, url, *_given, **_options):
+    try:
+        raise ValueError(f"cannot send to {url} with {self._headers} through {self._proxy}")
+    except ValueError as error:
+        raise RuntimeError("a bug") from error
 
 
-class Broken:
-    def __init__(self, given):
-        self._given = given
-
-    async def __aenter__(self):
-        try:
-            return await self._given
-        except ValueError as error:
-            raise RuntimeError("a bug") from error
-
-    async def __aexit__(self, *_):
-        pass
-
-
-aiohttp.ClientSession.post = lambda *given, **options: Broken(post(*given, **options))
+Connections._perform = perform
 """
 
 

@@ -139,8 +139,8 @@ class TaskConfig:
 
 
 _NOT_STORED = frozenset(
-    "api_key api_key_file ca_file extra_headers work_dir run_dir use_cache retry_failed allow_changed take_over "
-    "audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
+    "api_key api_key_file ca_file extra_headers work_dir run_dir use_cache retry_failed allow_changed "
+    "take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
