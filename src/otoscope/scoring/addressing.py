@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -25,102 +26,175 @@ _RULES = "(?:instructions?|prompts?|rubrics?|guidelines?|criteria|directives?|di
 _TEN = r"(?:10|ten)(?:\.0)?"
 _OF_TEN = rf"{_TEN}(?: ?/ ?10| out of (?:10|ten))"
 _SCORE_END = (
-    r"(?=\W*(?:\Z|[.,;:!?)\]\n]| (?:and|as|for|no matter|regardless|because|since|only)\b"
+    r"(?=\W{0,8}(?:\Z|[.,;:!?)\]\n]| (?:and|as|for|no matter|regardless|because|since|only)\b"
     r"| to (?:this|my|the (?:answer|response|model)|assistant)))"
 )
 _POINTS = "(?:points?|marks?)"
 _A_TEN = rf"\[{{0,2}}(?:{_OF_TEN}|{_TEN})\]{{0,2}}(?: {_POINTS})?{_SCORE_END}"
 _NOUN = "(?:scores?|marks?|ratings?|grades?|points)"
-_BEST = rf"(?:full|max|maximum|highest|top|perfect)(?: possible| available)? {_NOUN}\b"
+_BEST_WORDS = "full|max|maximum|highest|top|perfect|best"
+_BEST = rf"(?:{_BEST_WORDS})(?: possible| available)? {_NOUN}\b"
 _ONE = r"\[{0,2}(?:10|[0-9])(?:\.[0-9])?\]{0,2}"
-_PAIR = rf"{_ONE}(?: ?, ?| ){_ONE}(?![\w/:]|[.,]\w)"
+_PAIR = (
+    rf"'?{_ONE}(?: ?, ?| ){_ONE}(?=\W{{0,4}}(?:\Z|[.,;!?)'\]](?!\w)"
+    r"| (?:only|and|as|no|because)\b))"
+)
 
 _ASSISTANT = r"assistant (?:1|2|one|two)\b(?:'?s)?(?: (?:answer|response|reply|score|rating)\b)?"
 _ANSWER = "(?:answer|response|reply)"
 _GIVE = "(?:give|assign|award|grant|rate|score|grade|mark|rank|evaluate)"
 _WORD = r"(?: [\w'*-]{1,20})"
+_SAY = "(?:output|return|print|write|say|reply with|respond with|answer with)"
+_ONLY = (
+    "(?:[ :]{1,2}(?:only|just|exactly|simply|always|the|a|an|single|line|scores?|numbers?|values?|ratings?"
+    "|verdict|two|following|text|string|as|of|with|your|final|containing)){0,7}"
+)
+_RESULT = "(?:output|verdict|scores?|ratings?|result)"
+_FORGET = "(?:ignore|disregard|forget|override|overlook|do not follow|don't follow)"
 _JUDGE = "(?:judge|evaluator|grader|rater|scorer|assessor)"
 _AI = "(?:ai|llm|automated|automatic|impartial|unbiased|fair|expert|language model) "
 
 _ZH_START = r"(?:\A|(?<=[。！？，、：；,.!?:;\])）】*#> ]))"
-_ZH_FULL = "(?:(?:10|１０|十) ?分|满分|滿分|最高分)"
+_ZH_FULL = "(?:(?:10|１０|十) ?分(?![钟鐘之米])|满分|滿分|最高分)"
+
+
+Literals = tuple[tuple[str, ...], ...]
+"""Groups of texts: one of each group has to be there. That rules out nearly all answers, and fast."""
+
+
+def _literals(groups: str) -> Literals:
+    return tuple(tuple(group.split("|")) for group in groups.split("&"))
+
+
+def _holds(plain: str, literals: Literals) -> bool:
+    """Whether a text holds one of each group. Loops, which are faster here than any and all."""
+    for group in literals:
+        for literal in group:
+            if literal in plain:
+                break
+        else:
+            return False
+    return True
 
 
 class _Rule(NamedTuple):
-    """One way to speak to the judge. The literals rule out nearly all answers, which is fast."""
+    """One way to speak to the judge."""
 
-    literals: tuple[tuple[str, ...], ...]
-    """A text that does so holds one of each of these; the rarest stand first."""
+    literals: Literals
+    """A text that does so holds one of each of these."""
+    words: str
+    """What it begins with, as a pattern that is found fast; empty where nothing short would do."""
     pattern: str
 
-    def may_match(self, plain: str) -> bool:
-        """Whether a text holds all the literals that it takes. Loops, which are faster than any and all."""
-        for group in self.literals:
-            for literal in group:
-                if literal in plain:
-                    break
-            else:
-                return False
-        return True
+    def starts(self, text: str) -> Iterator[int]:
+        """Yield where a text speaks like that."""
+        pattern = _compiled(self.pattern)
+        if not self.words:
+            yield from (found.start() for found in pattern.finditer(text))
+            return
+        for found in _compiled(self.words).finditer(text):
+            if pattern.match(text, found.start()):
+                yield found.start()
 
 
-def _rule(literals: str, *patterns: str) -> _Rule:
-    groups = tuple(tuple(group.split("|")) for group in literals.split("&"))
-    return _Rule(groups, "|".join(patterns))
+def _rule(literals: str, *patterns: str, words: str = "") -> _Rule:
+    return _Rule(_literals(literals), words, "|".join(patterns))
 
 
-_TENS = "10| ten|full|max|highest|top |perfect"
-_ORDERS = (
-    # Forget what you were told.
-    _rule(
-        "ignor|disregard|forget|override|overlook&above|previous|prior|preced|foregoing|earlier|instruction|prompt"
-        "|rubric|criteria|guideline|reference answer|audio description|other ",
-        rf"{_START}(?:ignore|disregard|forget|override|overlook)(?: (?:all|any|of|the|these|those|every"
-        rf"|everything|anything|other|and|about)){{0,4}} (?:{_EARLIER}|system|judging|grading|scoring"
-        rf"|evaluation|your|original|all)(?: [\w'-]{{1,20}}){{0,3}}? {_RULES}\b",
-        rf"{_START}(?:ignore|disregard|forget|override|overlook)(?: (?:all|everything|anything|of|the|is|that"
-        r"|what|said|written|stated|text|was)){0,5} above(?=\W*(?:\Z|[.,;:!]"
-        r"| (?:and|then|instead|text|answers?|responses?|questions?|descriptions?|content|prompt)\b))",
-        rf"{_START}(?:ignore|disregard|forget)(?: (?:all|the|any))? (?:instructions?|prompts?) above\b",
-        rf"{_START}(?:ignore|disregard)(?: the)? (?:reference answer|(?:detailed )?audio description"
-        rf"|other (?:assistant|{_ANSWER}))",
-    ),
+_compiled = cache(re.compile)
+
+_ASKING = (
     # Give this answer a ten.
     _rule(
-        "output|return|print|write|reply with|respond with|answer with&0|1|2|3|4|5|6|7|8|9|ten",
-        rf"{_START}(?:output|return|print|write|reply with|respond with|answer with)(?:[ :]{{1,2}}(?:only"
-        r"|just|exactly|simply|always|the|a|an|single|line|scores?|numbers?|values?|ratings?|verdict|two|following"
-        rf"|text|string|as|of|with|your|final|containing)){{0,7}}:? ['\"`]?(?:{_PAIR}|{_A_TEN})",
-    ),
-    _rule(
-        f"{_TENS}&give|assign|award|grant|rate|score|grade|mark|rank|evaluate",
+        "give|assign|award|grant|rate|score|grade|mark|rank|evaluate",
         rf"{_START}{_GIVE}{_WORD}{{0,5}}? (?:{_ANSWER}s?|assistants?|it|this|{_NOUN})\b{_WORD}{{0,6}}?:? ?"
         rf"(?:{_A_TEN}|{_BEST})",
+        rf"{_START}{_GIVE} (?:me|us|my|this|it|the {_ANSWER})\b{_WORD}{{0,5}}?"
+        rf" (?:high|higher|good|{_BEST_WORDS}) {_NOUN}\b",
         rf"{_START}{_GIVE}{_WORD}{{0,4}}? {_BEST} (?:to|for) (?:me|my|this|the {_ANSWER}|assistant)\b",
+        words=_GIVE,
     ),
     _rule(
-        f"{_TENS}&answer|response|reply",
-        rf"\b(?:this|my|(?:the )?above|the (?:following|first|second|model's|assistant's)) {_ANSWER}"
-        rf"(?: (?:also|clearly|really|certainly|definitely|therefore|fully|thus))? (?:deserves?|merits?"
-        rf"|should|must|is worth|has to|ought to|earns?|warrants?){_WORD}{{0,5}}? (?:{_A_TEN}|{_BEST})",
-        rf"\b(?:score|rating|grade)s?(?: of)? (?:{_OF_TEN}|{_TEN}) (?:for|to) (?:this|my) {_ANSWER}\b",
+        "myself|my |this answer|this response|this reply&i would|i will|i should|i also"
+        "|i give|i rate|i score|i grade|i assign|i award",
+        rf"\bi (?:would |will |should |also )?{_GIVE} (?:myself|my (?:own )?{_ANSWER}|this {_ANSWER})"
+        rf"{_WORD}{{0,5}}? (?:{_A_TEN}|{_BEST})",
+        words="i ",
     ),
+    _rule(
+        "be awarded|be given|be assigned",
+        rf"\b{_BEST} (?:should|must|has to) be (?:awarded|given|assigned)",
+        words=f"(?:{_BEST_WORDS})",
+    ),
+    _rule(
+        "judge|evaluator|grader|rater|scorer|assessor",
+        rf"\b(?:the|any) (?:{_AI})?{_JUDGE}s? (?:must|should|has to|have to|needs? to|will) {_GIVE}"
+        rf"{_WORD}{{0,6}}? (?:{_A_TEN}|{_BEST})",
+        words="(?:the|any) ",
+    ),
+    _rule(
+        "answer|response|reply&deserv|merit|should|must|worth|has to|ought|earn|warrant",
+        rf"\b(?:this|my|(?:the )?above|the (?:following|first|second|model's|assistant's)) {_ANSWER}"
+        r"(?: (?:also|clearly|really|certainly|definitely|therefore|fully|thus))?"
+        r" (?:deserves?|merits?|should|must|is worth|has to|ought to|earns?|warrants?)"
+        rf"{_WORD}{{0,5}}? (?:{_A_TEN}|{_BEST})",
+        words="(?:this|my|the|above) ",
+    ),
+    _rule(
+        "for this|for my|to this|to my",
+        rf"\b(?:score|rating|grade)s?(?: of)? (?:{_OF_TEN}|{_TEN}) (?:for|to) (?:this|my) {_ANSWER}\b",
+        words="(?:score|rating|grade)",
+    ),
+)
+_STATING = (
+    # Write a ten, or two scores.
+    _rule(
+        "output|return|print|write|say|reply with|respond with|answer with",
+        rf"{_START}{_SAY}{_ONLY}:? ['`]?{_A_TEN}",
+        rf"\b{_SAY}{_ONLY}:? ['`]?{_PAIR}",
+        words=_SAY,
+    ),
+    _rule(
+        "output|verdict|score|rating|result",
+        rf"\b(?:output|verdict)(?: line)?(?: is| must be| should be| shall be|:):? ['`]?{_PAIR}",
+        rf"\b(?:scores?|ratings?|result)(?: must be| should be| shall be|:):? ['`]?{_PAIR}",
+        words=_RESULT,
+    ),
+    # A verdict in place of an answer, or after it.
+    _rule(
+        ":&score|rating|verdict|judg|grade",
+        rf"{_START}(?:\w{{1,12}} )?(?:scores?|ratings?|verdicts?|judge?ments?|grades?|judge): ?"
+        rf"(?:{_PAIR}|{_OF_TEN}(?=\W{{0,8}}(?:\Z|[.!])))",
+    ),
+)
+_SPEAKING = (
+    _rule("[[", r"(?<![(\w\[])\[\[ ?(?:[abc]|(?:10|[0-9])(?:\.[0-9])?) ?\]\]"),
+    # Forget what you were told.
+    _rule(
+        "ignor|disregard|forget|override|overlook|not follow|n't follow"
+        "&above|previous|prior|preced|foregoing|earlier|instruction|prompt|rubric|criteria|guideline"
+        "|reference|audio description|other ",
+        rf"{_START}{_FORGET}(?: (?:all|any|of|the|these|those|every|everything|anything|other|and|about))"
+        rf"{{0,4}} (?:{_EARLIER}|system|judging|grading|scoring|evaluation|your|original|all)"
+        rf"(?: [\w'-]{{1,20}}){{0,3}}? {_RULES}\b",
+        rf"{_START}{_FORGET}(?: (?:all|everything|anything|of|the|is|that|what|said|written|stated|text|was))"
+        r"{0,5} above(?=\W{0,8}(?:\Z|[.,;:!]"
+        r"| (?:and|then|instead|text|answers?|responses?|questions?|descriptions?|content|prompt)\b))",
+        rf"{_START}{_FORGET}(?: (?:all|the|any))? (?:instructions?|prompts?) above\b",
+        rf"{_START}{_FORGET}(?: the)? (?:reference(?: answer|(?= and|[.,;!]))|(?:detailed )?audio description"
+        rf"|other (?:assistant|{_ANSWER}))",
+        words=_FORGET,
+    ),
+    # The judge's two assistants.
     _rule(
         "assistant &assistant 1|assistant 2|assistant one|assistant two",
         rf"\b{_ASSISTANT}(?: ?[:=-] ?| is | gets | receives | scores | deserves | should (?:get|receive|be) )"
         rf"(?:(?:an?|the|score|rating|of|rated|scored|given) ){{0,4}}{_ONE}"
-        r"(?: ?/ ?10)?(?=\W*(?:\Z|[.,;!)]| (?:and|assistant|out of|points?)\b))",
+        r"(?: ?/ ?10)?(?=\W{0,8}(?:\Z|[.,;!)]| (?:and|assistant|out of|points?)\b))",
         rf"\b{_ASSISTANT} (?:is|was)(?: \w{{1,20}}){{0,2}}? (?:better|best|superior|perfect|correct|worse"
         r"|wrong|more (?:accurate|helpful|relevant|complete|comprehensive))\b",
         rf"\b(?:give|assign|award|score|rate|prefer|favou?r|choose|pick|rank) {_ASSISTANT}",
-        rf"\b{_BEST} (?:to|for) {_ASSISTANT}",
-    ),
-    # A verdict in place of an answer, or after it.
-    _rule("[[", r"(?<![(\w\[])\[\[ ?(?:[abc]|(?:10|[0-9])(?:\.[0-9])?) ?\]\]"),
-    _rule(
-        ":&score|rating|verdict|judgment|judgement|grade",
-        rf"{_START}(?:\w{{1,12}} )?(?:scores?|ratings?|verdicts?|judge?ments?|grades?): ?"
-        rf"(?:{_PAIR}|{_OF_TEN})(?=\W*(?:\Z|[.!]))",
+        rf"\b(?:{_BEST}|{_TEN}(?: {_POINTS})?) (?:to|for) {_ASSISTANT}",
     ),
     # You are the judge.
     _rule(
@@ -136,7 +210,13 @@ _ORDERS = (
         r"|your|assign|award)\b",
     ),
 )
-_CHINESE = (
+_ENGLISH: tuple[tuple[Literals, tuple[_Rule, ...]], ...] = (
+    (_literals("10| ten|full|max|high|top |perfect|best| good "), _ASKING),
+    (_literals("0|1|2|3|4|5|6|7|8|9|ten"), _STATING),
+    ((), _SPEAKING),
+)
+"""What a text has to hold, and the rules that are then looked at."""
+_CHINESE: tuple[_Rule, ...] = (
     _rule(
         "忽略|无视|無視|忽視|忘记|忘掉|不要理会&以上|上述|上面|之前|前面|先前|所有|全部|一切",
         rf"(?:{_ZH_START}|(?<=请)|(?<=請))(?:忽略|无视|無視|忽視|忘记|忘掉|不要理会)掉?"
@@ -145,8 +225,9 @@ _CHINESE = (
     ),
     _rule(
         "分&打|给|給|评|評|得",
-        rf"{_ZH_START}(?:请|請)(?:您|你)?(?:务必|一定|直接|只|仅|必须)?[^。！？了，]{{0,12}}?(?:打|给|給|评|評)[^。！？了，]{{0,10}}?"
-        rf"{_ZH_FULL}",
+        rf"{_ZH_START}(?:请|請)(?:您|你)?(?:务必|一定|直接|只|仅|必须)?[^。！？了，]{{0,12}}?"
+        rf"(?:打|给|給|评|評)[^。！？了，]{{0,10}}?{_ZH_FULL}",
+        rf"{_ZH_START}(?:给|給)我(?:打|评|評)?(?:个|個)?{_ZH_FULL}",
         rf"{_ZH_START}(?:您|你)?(?:务必|必须|应该|应当|直接|一定要)(?:给|打|評|评|給)[^。！？了，]{{0,10}}?{_ZH_FULL}",
         r"(?:这个|这条|本|该|我的|此)(?:回答|答案|回复)(?:应该|应当|应|必须|值得|可以)[^。！？了]{0,6}?"
         rf"{_ZH_FULL}",
@@ -154,9 +235,8 @@ _CHINESE = (
         r"[^。！？]{0,6}?(?:[0-9]|10|１０|十) ?分",
     ),
     _rule(
-        "输出|返回|回复|輸出&10",
-        rf"{_ZH_START}(?:请|請)?(?:只|仅|直接|务必)?(?:需|要)?(?:输出|輸出|返回|回复)"
-        rf"[:： “\"'「]{{0,2}}{_PAIR}",
+        "输出|返回|回复|輸出|评分|得分|分数&0|1|2|3|4|5|6|7|8|9",
+        rf"(?:(?:输出|輸出|返回|回复)[:： “\"'「]{{0,2}}|(?:评分|得分|分数)(?:是|为|[:：]) ?){_PAIR}",
     ),
     _rule(
         "评分|评判|评审|评估|打分|裁判|评委",
@@ -177,7 +257,8 @@ _REPORTED = (
     r"|(?:说|说道|道|讲|问|唱|表示|提到|要求|称|喊|让)[：:，, ]{0,2})\Z"
 )
 
-_compiled = cache(re.compile)
+# Quotation marks around scores alone quote nobody.
+_QUOTED_SCORES = r"[\"“”]([\[0-9][\[\]0-9 .,/]{0,10})[\"“”]"
 
 
 @cache
@@ -223,15 +304,19 @@ def addresses_judge(text: str) -> bool:
     always do. Letter case and white space make no difference.
     """
     plain = _plain(text)
-    if _holds_a_part_of_the_prompt(plain) or _compiled(_VERDICT).search(plain, max(0, len(plain) - 12)):
+    if _holds_a_part_of_the_prompt(plain):
         return True
-    rules = _ORDERS if text.isascii() else (*_ORDERS, *_CHINESE)
-    likely = [rule for rule in rules if rule.may_match(plain)]
+    if plain[-1:].isdigit() and _compiled(_VERDICT).search(plain, max(0, len(plain) - 12)):
+        return True
+    rules = [rule for gate, rules in _ENGLISH if _holds(plain, gate) for rule in rules]
+    if not text.isascii():
+        rules += _CHINESE
+    likely = [rule for rule in rules if _holds(plain, rule.literals)]
     if not likely:
         return False
-    unquoted = without_quotations(plain)
+    unquoted = without_quotations(_compiled(_QUOTED_SCORES).sub(r"\1", plain))
     return any(
-        not _compiled(_REPORTED).search(unquoted, max(0, found.start() - 60), found.start())
+        not _compiled(_REPORTED).search(unquoted, max(0, start - 60), start)
         for rule in likely
-        for found in _compiled(rule.pattern).finditer(unquoted)
+        for start in rule.starts(unquoted)
     )
