@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otoscope.chat_api.replies import (
+    MOST_EVENTS,
     Completion,
     ServerError,
     clean,
@@ -187,6 +188,14 @@ def test_reply_without_end_is_cut() -> None:
         failure = failed(settings(server))
     assert (failure.kind, failure.attempts) == (FailureKind.BAD_REPLY, 1)
     assert "16 MB" in failure.message
+
+
+def test_stream_of_endless_events_is_given_up() -> None:
+    """A stream that is within the limit of bytes, but of nothing but small events, is read no further."""
+    reply = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n'
+    for events, read in ((MOST_EVENTS - 1, True), (MOST_EVENTS, False)):
+        completion = read_completion(b"data:1\n" * events + reply, "text/event-stream")
+        assert isinstance(completion, Completion) is read
 
 
 def test_reply_that_unpacks_without_end_is_cut() -> None:

@@ -18,6 +18,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _STREAM_START = re.compile(rb"\s*(?:data|event|id|retry)?:")
 _START_SHOWN = 2000
+MOST_EVENTS = 100_000
+"""Of a stream: several for each token. Reading more would keep every other request waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,9 @@ def _read_stream(content: bytes) -> Completion | ServerError:
     envelope = Completion()
     choices: dict[int, _Growing] = {}
     ended = False
-    for data in _events(content):
+    for number, data in enumerate(_events(content)):
+        if number >= MOST_EVENTS:
+            return ServerError(f"the stream has over {MOST_EVENTS:,} events")
         if data == b"[DONE]":
             ended = True
             break
