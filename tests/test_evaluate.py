@@ -290,13 +290,13 @@ def test_an_unknown_model_is_one_clear_error_that_lists_the_known(tmp_path: Path
 
 
 def test_a_wrong_wire_form_is_one_clear_error_and_nobodys_failure(tmp_path: Path) -> None:
-    """A refused request form stops after three single tries, and once it is mended all samples are owed."""
+    """Refused in every form, three single samples stop the run; once that is mended all samples are owed."""
     data = write_data(tmp_path / "data", each=4)
     refusal = Response(status=400, error={"message": "input_audio is not a thing here"})
     with ScriptedServer(by_model({"scripted-model": refusal})) as server:
         with pytest.raises(EndpointError, match="input_audio is not a thing here"):
             run_task(config(server.url, data, tmp_path / "run"))
-        assert len(server.requests) == 3
+        assert len(server.requests) == 3 * 3
         server.script = scripted_answers()
         run = run_task(config(server.url, data, tmp_path / "run"))
     assert run.summary.counts["scored"] == 32

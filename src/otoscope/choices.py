@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "file_url")
+FALLBACK_AUDIO_PARTS = ("audio_url", "data_uri")
+"""What is tried when an endpoint refuses the default. Not ``file_url``: it would tell a server, which may be
+anybody's, paths of this machine."""
 PART_ORDERS = ("audio-first", "text-first")
 PROTOCOLS = ("default", "official")
 CONTROLS = ("silence", "shuffled", "no-audio")

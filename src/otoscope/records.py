@@ -303,6 +303,8 @@ class Reply:
     latency: float = 0.0
     """Seconds from the start of the successful attempt to its last byte."""
     attempts: int = 1
+    audio_part: str | None = None
+    """The wire form of the clip in the request, where there was one."""
     probabilities: Mapping[str, Any] | None = None
     """Of the two scores, from judges that give them."""
     estimated: Mapping[str, int] | None = None
@@ -318,6 +320,7 @@ class Reply:
             "model",
             "request_id",
             "endpoint",
+            "audio_part",
             "probabilities",
             "estimated",
         ):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from otoscope.chat_api import AudioData, ChatEndpoint
+from otoscope.chat_api import AudioPart, ChatEndpoint
 from otoscope.config import PromptSettings
 from otoscope.parsing import AnswerFilter, thinking_unclosed
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
 
-_MIME = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 _WITHOUT_AUDIO = "an endpoint that takes no request without audio is asked with --control silence"
 _NORMAL_ENDS = frozenset({"stop", "eos", "end_turn"})
 
@@ -62,9 +60,9 @@ class EndpointBackend:
     def messages(self, sample: Sample, clip: AudioClip | None) -> list[dict[str, Any]]:
         """Return the chat messages: audio part, where there is a clip, and question through the template."""
         question = self._prompt.template.replace("{question}", sample.question)
-        parts: list[Mapping[str, Any]] = [{"type": "text", "text": question}]
+        parts: list[Mapping[str, Any] | AudioPart] = [{"type": "text", "text": question}]
         if clip is not None:
-            parts.insert(0, _audio_part(self._prompt.audio_part, clip))
+            parts.insert(0, AudioPart(clip, (self._prompt.audio_part, *self._prompt.audio_fallbacks)))
         if self._prompt.part_order == "text-first":
             parts.reverse()
         messages: list[dict[str, Any]] = [{"role": "user", "content": parts}]
@@ -75,7 +73,7 @@ class EndpointBackend:
     def _read(self, replies: Sequence[Reply], form: str | None) -> Answer | Failure | None:
         """Return what the last reply amounts to; ``None`` when it is blank for the first time.
 
-        ``form`` is that of the audio part, ``None`` where there was none.
+        ``form`` is that of the audio part where the reply does not say it, ``None`` where there was none.
         """
         last = replies[-1]
         raw, finish = last.text or "", last.finish_reason
@@ -105,21 +103,6 @@ class EndpointBackend:
             text=text,
             reasoning=last.reasoning,
             filter=self._filter.spec,
-            audio_part=form,
+            audio_part=last.audio_part or form,
             replies=tuple(replies),
         )
-
-
-def _audio_part(form: str, clip: AudioClip) -> Mapping[str, Any]:
-    data_uri = f"data:{_MIME[clip.format_sent]};base64,"
-    match form:
-        case "audio_url":
-            return {"type": "audio_url", "audio_url": {"url": AudioData(clip, data_uri)}}
-        case "data_uri":
-            audio = {"data": AudioData(clip, data_uri), "format": clip.format_sent}
-            return {"type": "input_audio", "input_audio": audio}
-        case "file_url":
-            return {"type": "audio_url", "audio_url": {"url": Path(clip.path).absolute().as_uri()}}
-        case _:
-            audio = {"data": AudioData(clip), "format": clip.format_sent}
-            return {"type": "input_audio", "input_audio": audio}

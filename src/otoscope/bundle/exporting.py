@@ -36,7 +36,7 @@ _OF_DATASET = ("digest", "task_sizes", "descriptions_converted")
 _OF_CLIP = ("sha256", "bytes", "mtime_ns", "format", "seconds", "rate", "channels", "changed")
 _OF_SENT_CLIP = ("control", "from", "converter")
 _OF_SENT = ("sha256", "bytes", "format", "seconds", "rate", "channels")
-_OF_REPLY = "finish_reason started_at latency attempts probabilities estimated".split()
+_OF_REPLY = "finish_reason started_at latency attempts audio_part probabilities estimated".split()
 _OF_ANSWER = "run key sample_digest repeat filter audio_part".split()
 _OF_VERDICT = (
     "run key order sample_digest repeat score_kind reference_score answer_score probabilities"

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pybase64
@@ -18,6 +19,7 @@ READ_BLOCK = 192 * 1024
 
 WHOLE_UP_TO = 1 << 18
 """Bytes up to which a body without a clip is handed over in one piece."""
+_MIME = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 # Unguessable, and never sent: so that no question or answer can contain it.
 _MARK = f"@{os.urandom(16).hex()}@"
 
@@ -30,16 +32,49 @@ class AudioData:
     prefix: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AudioPart:
+    """Stands among the parts of a message for a clip, in whichever wire form the endpoint takes."""
+
+    clip: AudioClip
+    forms: tuple[str, ...]
+    """Those that it may have, of :data:`otoscope.choices.AUDIO_PARTS`, in the order of trying."""
+
+    def in_form(self, form: str) -> Mapping[str, Any]:
+        """Return the part as it is sent."""
+        clip = self.clip
+        data_uri = f"data:{_MIME.get(clip.format_sent)};base64,"
+        match form:
+            case "audio_url":
+                return {"type": "audio_url", "audio_url": {"url": AudioData(clip, data_uri)}}
+            case "data_uri":
+                audio = {"data": AudioData(clip, data_uri), "format": clip.format_sent}
+                return {"type": "input_audio", "input_audio": audio}
+            case "file_url":
+                return {"type": "audio_url", "audio_url": {"url": Path(clip.path).absolute().as_uri()}}
+            case _:
+                audio = {"data": AudioData(clip), "format": clip.format_sent}
+                return {"type": "input_audio", "input_audio": audio}
+
+
 class Body:
     """The body of one attempt: ``length`` bytes, in blocks, to be used once.
 
-    Holds one block of the clip at a time. There may be one :class:`AudioData` in the payload.
+    Holds one block of the clip at a time. There may be one :class:`AudioPart` or
+    :class:`AudioData` in the payload; ``audio_form`` is the form that the part gets, else its first.
     """
 
-    def __init__(self, payload: Mapping[str, Any]) -> None:
+    def __init__(self, payload: Mapping[str, Any], audio_form: str | None = None) -> None:
         clips: list[AudioClip] = []
+        self.audio: AudioPart | None = None
+        self.audio_form: str | None = None
+        """The form that the clip is sent in, where there is one."""
 
-        def stand_in(value: Any) -> str:
+        def stand_in(value: Any) -> Any:
+            if isinstance(value, AudioPart):
+                self.audio = value
+                self.audio_form = audio_form if audio_form in value.forms else value.forms[0]
+                return value.in_form(self.audio_form)
             if not isinstance(value, AudioData):
                 raise TypeError(f"cannot be sent as JSON: {value!r}")
             clips.append(value.clip)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -31,7 +31,7 @@ from otoscope.chat_api.troubles import (
     meaning_of,
     meaning_of_break,
 )
-from otoscope.chat_api.wire_form import Message, WireForm
+from otoscope.chat_api.wire_form import Message, WireForm, speaks_of_audio_part
 from otoscope.config import EndpointSettings
 from otoscope.errors import EndpointError, did_you_mean
 from otoscope.records import Failure, FailureKind, Reply
@@ -64,6 +64,10 @@ class _Asking:
     failed_tries: int = 0
     unreachable_since: float | None = None
     """When the first of the last attempts failed that all found no server."""
+    audio_refusals: dict[str, str] = field(default_factory=dict)
+    """The wire forms in which the clip was refused, each with the server's words."""
+    audio_form: str | None = None
+    """The form to try next, while none is known to be taken."""
 
     def note(self, trouble: Trouble, now: float) -> None:
         """Keep count of an attempt that brought no reply."""
@@ -239,7 +243,9 @@ class ChatEndpoint:
     ) -> Reply | Trouble:
         settings, form, loop = self.settings, self._form, asyncio.get_running_loop()
         sent = form.parameters({**settings.parameters, **overrides}, settings.extra_body)
-        body = Body({"model": settings.name, "messages": list(messages), **sent})
+        body = Body(
+            {"model": settings.name, "messages": list(messages), **sent}, form.audio_part or asking.audio_form
+        )
         limit = min(settings.attempt_timeout, asking.deadline - loop.time())
         asking.attempts += 1
         asking.route.expect = asking.route.expect and self._expect_works
@@ -262,8 +268,9 @@ class ChatEndpoint:
         if isinstance(read, Trouble):
             return read
         if isinstance(read, ServerError):
-            return await self._after_refusal(exchanged, read, form, sent)
+            return await self._after_refusal(exchanged, read, form, sent, asking, body)
         self._has_served, self._refusals_in_a_row = True, 0
+        self._note_audio_form(body.audio_form, asking)
         return Reply(
             text=read.text,
             reasoning=read.reasoning,
@@ -276,6 +283,7 @@ class ChatEndpoint:
             started_at=started_at,
             latency=latency,
             attempts=asking.attempts,
+            audio_part=body.audio_form,
         )
 
     def _read(self, exchanged: Exchanged) -> Completion | ServerError | Trouble:
@@ -306,7 +314,13 @@ class ChatEndpoint:
         return Trouble(row.kind, message, again, unreachable=row.unreachable, ours=row.ours)
 
     async def _after_refusal(
-        self, exchanged: Exchanged, error: ServerError, form: WireForm, sent: Mapping[str, Any]
+        self,
+        exchanged: Exchanged,
+        error: ServerError,
+        form: WireForm,
+        sent: Mapping[str, Any],
+        asking: _Asking,
+        body: Body,
     ) -> Trouble:
         """Return what an error means, be it a status or inside of a 200. Raises ``EndpointError``."""
         status = exchanged.status if exchanged.status >= 300 else error.status or 200
@@ -323,8 +337,9 @@ class ChatEndpoint:
             place = await self._place(text) if "{place}" in row.say else ""
             self._refuse(row.say.format(text=text, key=_KEY_ADVICE[self.settings.role], place=place))
         if row.next is Next.ADAPT:
-            again = Next.AT_ONCE if self._adapt(error, form, sent) else Next.GIVE_UP
-            return Trouble(row.kind, text, again)
+            if self._adapt(error, form, sent):
+                return Trouble(row.kind, text, Next.AT_ONCE)
+            return self._after_audio_refusal(Trouble(row.kind, text, Next.GIVE_UP), error, asking, body)
         if row.next is Next.BACK_OFF and (pause := retry_after(exchanged.headers)) > 0:
             if pause > self.settings.total_timeout:
                 self._refuse(f"it asks to wait {pause:.0f} s ({text}). Nothing is lost: resume the run then")
@@ -341,6 +356,43 @@ class ChatEndpoint:
         self._form, change = learnt
         self._notify(f"{self._called()} {change}, for the rest of the run")
         return True
+
+    def _after_audio_refusal(
+        self, trouble: Trouble, error: ServerError, asking: _Asking, body: Body
+    ) -> Trouble:
+        """Return what a refused request amounts to that may have held a clip: another form of it, to try.
+
+        Where a clip was taken before, in whatever form, this one is refused for what it is.
+        """
+        audio, form, refused = body.audio, body.audio_form, asking.audio_refusals
+        if audio is None or form is None or self._form.audio_part is not None:
+            return trouble
+        if not refused and not speaks_of_audio_part(error):
+            return trouble
+        refused[form] = trouble.message
+        untried = [other for other in audio.forms if other not in refused]
+        if untried:
+            asking.audio_form = untried[0]
+            return replace(trouble, next=Next.AT_ONCE)
+        first, *others = refused.items()
+        if others:
+            also = "; ".join(f"as {name} {clean(said, 120)}" for name, said in others)
+            return replace(trouble, message=f"{first[1]} (the clip as {first[0]}; {also})")
+        return replace(
+            trouble,
+            message=f"{trouble.message} (--audio-part {form} was given; without it, others are tried)",
+        )
+
+    def _note_audio_form(self, form: str | None, asking: _Asking) -> None:
+        """Remember the form in which a clip was taken."""
+        if form is None or self._form.audio_part is not None:
+            return
+        self._form = replace(self._form, audio_part=form)
+        if asking.audio_refusals:
+            refused = " and ".join(asking.audio_refusals)
+            self._notify(
+                f"{self._called()} refuses the clip as {refused}; it gets {form} for the rest of the run"
+            )
 
     # --- what people are told -----------------------------------------------------------------------------
 

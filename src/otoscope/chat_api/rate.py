@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otoscope.chat_api.body import AudioData
+from otoscope.chat_api.body import AudioData, AudioPart
 from otoscope.chat_api.wire_form import Message
 from otoscope.records import Reply
 
@@ -159,7 +159,7 @@ def estimated_tokens(content: Any) -> float:
 def _estimates(content: Any) -> Iterator[float]:
     if isinstance(content, str):
         yield len(content) / CHARACTERS_PER_TOKEN
-    elif isinstance(content, AudioData):
+    elif isinstance(content, (AudioPart, AudioData)):
         clip = content.clip
         yield (clip.seconds if clip.sent is None else clip.sent.seconds) * TOKENS_PER_AUDIO_SECOND
     elif isinstance(content, (Mapping, list, tuple)):

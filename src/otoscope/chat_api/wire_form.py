@@ -1,4 +1,7 @@
-"""Which form of a request this server takes: parameter names, streaming. Learnt from its refusals."""
+"""Which form of a request this server takes: parameter names, streaming, the part with the clip.
+
+Learnt from its refusals.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,18 @@ _STREAM_ONLY = re.compile(
     r"stream\W{1,3}(?:must|should|needs to) be (?:set to )?\W?true|"
     r"non-?stream\w*.{0,40}not (?:be )?(?:support|allow)|stream\W{0,4}false.{0,40}not (?:support|allow)"
 )
+# Servers that know no such part, and (the URL) those that want a data URI where others take bare base64.
+_AUDIO_PART = re.compile(
+    r"input_audio|audio_url|unknown part type|content\[\d*\]\.type|content blocks are expected to be|"
+    r"(?:unsupported|unknown|invalid|unexpected) (?:message )?(?:content|part)(?: part)? type|"
+    r"(?:content|part) type\b.{0,40}(?:not support|unsupported|unknown|invalid)|"
+    r"provided url does not appear to be valid|must be a (?:valid )?(?:data )?ur[li]\b"
+)
+
+
+def speaks_of_audio_part(error: ServerError) -> bool:
+    """Whether a refusal is about the form of the part with the clip, rather than about the clip."""
+    return _AUDIO_PART.search(f"{error.code} {error.param} {error.message}".lower()) is not None
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,8 @@ class WireForm:
     stream_usage: bool = True
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     dropped: frozenset[str] = frozenset()
+    audio_part: str | None = None
+    """The form in which a clip was taken first, one of :data:`otoscope.choices.AUDIO_PARTS`."""
 
     def parameters(self, wanted: Mapping[str, Any], extra_body: Mapping[str, Any]) -> dict[str, Any]:
         """Return everything that is sent beside model and messages; ``extra_body`` has the last word."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
-from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, FALLBACK_AUDIO_PARTS, HUBS, PART_ORDERS
 from otoscope.config.audio_policy import AS_IS, AudioPolicy
 from otoscope.config.checks import (
     checked_choice,
@@ -229,6 +229,7 @@ def _prompt(config: TaskConfig, args: Mapping[str, Any]) -> PromptSettings:
         system=config.system_prompt or None,
         part_order=checked_choice(or_default(config.part_order, PART_ORDERS[0]), PART_ORDERS, "part_order"),
         audio_part=checked_choice(or_default(config.audio_part, AUDIO_PARTS[0]), AUDIO_PARTS, "audio_part"),
+        audio_fallbacks=FALLBACK_AUDIO_PARTS if config.audio_part is None else (),
         answer_filter=or_default(config.answer_filter, "strip-thinking"),
     )
 

@@ -120,6 +120,8 @@ class PromptSettings:
     system: str | None
     part_order: str
     audio_part: str
+    audio_fallbacks: tuple[str, ...]
+    """Wire forms of the clip that are tried when the endpoint refuses that; none where the user named it."""
     answer_filter: str
 
     @property

@@ -42,19 +42,19 @@ def _facts(run: Reported, say: Catalogue, scoring: str) -> Iterator[tuple[str, s
     """Yield the key and the text of each fact; an empty text is left out."""
     summary = run.summary
     requested = summary.requested
-    model, prompt, judge = (requested.get(part) or {} for part in ("model", "prompt", "judge"))
+    model, judge = (requested.get(part) or {} for part in ("model", "judge"))
     listed = say("table.list_separator").join
     yield "run_id", inert(run.manifest.get("run_id") or "")
     yield "tags", listed(inert(f"{name}={value}") for name, value in summary.tags.items())
     yield "model", served(summary, "model", say)
     yield "model_revision", inert(model.get("revision") or "")
     yield "model_sent", _sent(summary, "model", say)
-    yield "prompt", _prompt(prompt, say)
+    yield "prompt", _prompt(summary.prompt, say)
     yield "control", say(f"control.{summary.control}") if summary.control is not None else ""
     yield "audio_policy", inert(summary.audio["policy"] or "")
     yield "audio", listed(say(key, **values) for key, values in audio_told(summary))
     yield "converter", listed(inert(say(key, **values)) for key, values in converters_told(summary))
-    yield "answer_filter", inert(prompt.get("answer_filter") or "")
+    yield "answer_filter", inert(summary.prompt.get("answer_filter") or "")
     if summary.judge is not None:
         yield "judge", served(summary, "judge", say)
         yield "judge_revision", inert(judge.get("revision") or "")

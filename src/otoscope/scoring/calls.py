@@ -27,6 +27,7 @@ class Calls:
     endpoints: Counter[str] = field(default_factory=Counter)
     parameters: Counter[str] = field(default_factory=Counter)
     """As JSON with sorted keys, so that it does not matter which reply came first."""
+    audio_parts: Counter[str] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
     first: float = math.inf
     last: float = -math.inf
@@ -42,6 +43,8 @@ class Calls:
             self.names[reply.model or "not named"] += 1
             self.endpoints[reply.endpoint or "?"] += 1
             self.parameters[_sorted_json(reply.parameters)] += 1
+            if reply.audio_part is not None:
+                self.audio_parts[reply.audio_part] += 1
             if reply.started_at:  # else imported: nobody knows when
                 self.latencies.append(reply.latency)
                 self.first = min(self.first, reply.started_at)
@@ -56,6 +59,7 @@ class Calls:
                 {"sent": json.loads(sent), "replies": count}
                 for sent, count in sorted(self.parameters.items(), key=lambda entry: (-entry[1], entry[0]))
             ],
+            **({"audio_parts": dict(sorted(self.audio_parts.items()))} if self.audio_parts else {}),
         }
 
     def usage(self) -> Json:

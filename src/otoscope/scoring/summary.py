@@ -90,6 +90,13 @@ class Summary:
                 return self.categories[name] if name in self.categories else self.tasks[name]
 
     @property
+    def prompt(self) -> Mapping[str, Any]:
+        """The model's prompt as it was requested, but with the forms in which clips were really sent."""
+        prompt: Mapping[str, Any] = self.requested.get("prompt") or {}
+        sent = (self.observed.get("model") or {}).get("audio_parts")
+        return {**prompt, "audio_part": ", ".join(sent)} if sent else prompt
+
+    @property
     def judge_temperatures(self) -> tuple[str, ...] | None:
         """The temperatures that the judge was really asked with, as text; ``None`` where nobody tells.
 

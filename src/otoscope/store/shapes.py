@@ -75,6 +75,7 @@ REPLY: Mapping[str, Shape] = {
     "request_id": TEXT,
     "parameters": _required(OBJECT),
     "endpoint": TEXT,
+    "audio_part": TEXT,
     "started_at": _required(MOMENT),
     "latency": _required(SECONDS),
     "attempts": _required(COUNT),

@@ -52,7 +52,7 @@ def _endpoint(run: Reported, role: str) -> Iterator[Fact]:
 def _prompt(run: Reported) -> Iterator[Fact]:
     if (control := run.summary.control) is not None:
         yield Fact(said("html.fact.control"), [said(f"control.{control}")])
-    yield from _named(run.summary.requested.get("prompt") or {}, _PROMPT)
+    yield from _named(run.summary.prompt, _PROMPT)
     if by := converters(run.summary):
         yield Fact(said("html.fact.converter"), by)
 
