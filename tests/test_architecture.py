@@ -19,6 +19,7 @@ LAYERS: dict[str, int] = {
     "nesting": 0,
     "secrecy": 0,
     "benchmark": 1,
+    "breaker": 1,
     "choices": 1,
     "config": 1,
     "parsing": 1,

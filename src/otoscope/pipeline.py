@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from otoscope.backends import Backend
+from otoscope.breaker import LIMIT, Breaker
 from otoscope.clips import Clips
 from otoscope.errors import EndpointError, LimitReachedError, Role, RunDirectoryError, RunInterruptedError
 from otoscope.judge import Judge
@@ -34,6 +35,7 @@ from otoscope.records import (
     Verdict,
 )
 from otoscope.store import EMPTY_ANSWER, Plan, RunStore
+from otoscope.store.lines import open_end
 
 GRACE = 8.0
 """Seconds that calls in flight get to end when the run stops: they are paid for."""
@@ -122,6 +124,7 @@ class Pipeline:
 
     ``on_stopping`` is called once when the run begins to stop, with what went wrong, or ``None`` when the
     stop was asked for. ``first_alone`` ``False`` begins with all slots: the endpoints are known to work.
+    ``breakers`` are those of endpoints that other runs ask, too.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class Pipeline:
         on_stopping: Callable[[BaseException | None], None],
         stop: Stop,
         first_alone: bool = True,
+        breakers: Mapping[Role, Breaker] | None = None,
     ) -> None:
         self._store = store
         self._lock = lock
@@ -152,6 +156,11 @@ class Pipeline:
         self._on_stopping = on_stopping
         self._stop = stop
         self._first_alone = first_alone
+        self._breakers: dict[Role, Breaker] = {
+            "model": Breaker("model"),
+            "judge": Breaker("judge"),
+            **(breakers or {}),
+        }
         # What served this run before is no wrong key, name or wire form: its trouble is the samples' own.
         self._served_before = {"model": store.has_answers, "judge": store.has_verdicts}
         self._to_answer: deque[Sample] = deque()
@@ -163,6 +172,7 @@ class Pipeline:
         self._trouble: BaseException | None = None
         self._looked = 0.0
         """When it was last known that the lock is ours, by the event loop's clock."""
+        self._over = False
 
     async def run(self, plan: Plan) -> None:
         """Do all that is owed. Raises what stopped it, after calls in flight had their time to end."""
@@ -181,6 +191,7 @@ class Pipeline:
                     self._to_judge.put_nowait(item)
                 await self._until_stopped(self._workers(), house)
         finally:
+            self._over = True
             house.cancel()
             await asyncio.gather(house, return_exceptions=True)
         if self._trouble is not None:
@@ -279,15 +290,19 @@ class Pipeline:
     async def _answer_worker(self) -> None:
         while self._to_answer and not self._stopping:
             sample = self._to_answer.popleft()
-            clip, result = await self._ask_model(sample)
-            if self._store_answer(sample, clip, result):
-                self._queue(sample)
+            with self._breakers["model"].call() as ended:
+                clip, result = await self._ask_model(sample)
+                if self._store_answer(sample, clip, result):
+                    self._queue(sample)
+                ended(result, partial(self._owe_answer, sample, clip))
 
     async def _judge_worker(self) -> None:
         while (item := await self._to_judge.get()) is not None and not self._stopping:
             sample, order = item
-            digest, result = await self._ask_judge(sample, order)
-            self._store_verdict(sample, order, digest, result)
+            with self._breakers["judge"].call() as ended:
+                digest, result = await self._ask_judge(sample, order)
+                self._store_verdict(sample, order, digest, result)
+                ended(result, partial(self._owe_verdict, sample, order, digest))
 
     async def _close_queue(self, answering: Iterable[asyncio.Future[Any]], judges: int) -> None:
         """Once nothing more will be answered, let the judge workers end with the queue."""
@@ -350,6 +365,16 @@ class Pipeline:
         if self._judge is not None:
             self._store.append_verdict(sample, order, self._judge.judge_id, digest, result)
             self._on_event(Judged(sample.key, order, result, self._store.path))
+
+    def _owe_answer(self, sample: Sample, clip: AudioClip | None, failure: Failure) -> None:
+        """Take a failure that would last for one that says nothing of the sample."""
+        if not self._over:
+            self._store.append_answer(sample, clip, _of_the_endpoint(failure))
+
+    def _owe_verdict(self, sample: Sample, order: Order, digest: str, failure: Failure) -> None:
+        if not self._over and self._judge is not None:
+            judge_id = self._judge.judge_id
+            self._store.append_verdict(sample, order, judge_id, digest, _of_the_endpoint(failure))
 
     def _queue(self, sample: Sample) -> None:
         # Next to each other, so that a server's prefix cache serves the second.
@@ -467,3 +492,14 @@ class Pipeline:
         """Look at the lock before anything is asked or written by a process that may just have woken up."""
         if asyncio.get_running_loop().time() - self._looked > LOOK_OVERDUE:
             await self._look()
+
+
+def _of_the_endpoint(failure: Failure) -> Failure:
+    """Return the failure as one of many alike, under which the sample is owed again."""
+    return Failure(
+        FailureKind.ENDPOINT_FAILED,
+        f"one of {LIMIT} or more calls in a row that failed with {failure.kind.value}: {failure.message}",
+        failure.attempts,
+        # Where they ended the asking, it begins anew.
+        failure.replies if open_end(failure.kind) else (),
+    )

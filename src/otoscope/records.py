@@ -358,6 +358,10 @@ class FailureKind(str, Enum):
     CUT_WHILE_THINKING = "cut_while_thinking"
     UNPARSEABLE = "unparseable"
     CUT_OFF = "cut_off"
+    SERVER_CRASH = "server_crash"
+    """The server died while this was in flight, and once more when nothing else was."""
+    ENDPOINT_FAILED = "endpoint_failed"
+    """The failure before says nothing of the sample: many calls in a row failed like it."""
     OVER_LIMIT = "over_limit"
     """The clip is longer than the audio policy lets one be; by ``over=skip`` it is left out."""
     UNREADABLE_AUDIO = "unreadable_audio"
@@ -386,6 +390,7 @@ _PASSING = frozenset(
         FailureKind.CUT_WHILE_THINKING,
         FailureKind.UNPARSEABLE,
         FailureKind.CUT_OFF,
+        FailureKind.ENDPOINT_FAILED,
         FailureKind.ASKED_AGAIN,
     }
 )

@@ -174,7 +174,7 @@ class Command:
         of_clips = (*CLIP_KINDS, FailureKind.OVER_LIMIT)
         if lasting := [kind for kind in kinds if not kind.passing and kind not in of_clips]:
             again = self._resuming("--retry-failed", ",".join(lasting))
-            complain(f"What the server refused is asked for again with:\n  {again}")
+            complain(f"What failed for good is asked for again with:\n  {again}")
 
     def _resuming(self, *more: str) -> str:
         """Return the command that goes on with this run, with a place for each key that it needs again."""

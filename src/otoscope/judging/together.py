@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from otoscope import embedded
+from otoscope.breaker import Breaker
 from otoscope.chat_api import Budget
 from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, TaskConfig
 from otoscope.errors import (
@@ -132,6 +133,7 @@ class _SharedJudge:
         self._stop = stop
         self.proven = False
         """Whether it is known to work."""
+        self.breaker = Breaker("judge")
 
     async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
         async with self._slots:
@@ -267,6 +269,7 @@ class _Together:
                 on_stopping=self._on_stopping,
                 stop=self._stop,
                 first_alone=not judge.proven,
+                breakers={"judge": judge.breaker},
             )
             orders = len(judged_orders(store.manifest))
             return await carry_out(
