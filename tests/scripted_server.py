@@ -98,7 +98,8 @@ class Response:
 
     Trouble: `delay` (seconds before the reply), `hang` (no answer until the client goes; with `cut`, the
     reply stalls there), `cut` (only so many bytes of the reply's body, then the connection ends), `drop` (the
-    connection is reset instead of a reply), `close` (says `Connection: close` and does it), `silent_close`
+    connection is reset instead of a reply), `die` (the whole server is gone, as a process that crashed: see
+    `ScriptedServer.died`), `close` (says `Connection: close` and does it), `silent_close`
     (says keep-alive and closes), `break_next` (keeps the connection, but resets it when the next request
     comes on it), `before_body` (answers after the headers and closes, the body unread), `cut_upload` (resets
     the connection in the middle of the upload). The last two are decided before the body is known: see
@@ -124,6 +125,7 @@ class Response:
     hang: bool = False
     cut: int | None = None
     drop: bool = False
+    die: bool = False
     close: bool = False
     silent_close: bool = False
     break_next: bool = False
@@ -670,6 +672,8 @@ class ScriptedServer:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self.died = threading.Event()
+        """Set when the server died of a request; `start` clears it and listens on the same port again."""
 
     @property
     def url(self) -> str:
@@ -702,8 +706,11 @@ class ScriptedServer:
 
     def start(self, port: int | None = None) -> None:
         """Listen on a port: the given one, else the one it had before, else a free one."""
+        if self.died.is_set():
+            self.stop()
         if self._thread is not None:
             raise RuntimeError("the server is running")
+        self.died.clear()
         listener = socket.create_server(("127.0.0.1", self.port if port is None else port), backlog=1024)
         self.port = listener.getsockname()[1]
         ready = threading.Event()
@@ -718,9 +725,16 @@ class ScriptedServer:
         """Stop listening and drop all connections; `start` listens on the same port again."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # it has died: the loop is closed
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = self._loop = self._stopping = None
+
+    def die(self) -> None:
+        """Be gone, as a process that crashes; a script may call it, where `stop` would wait for itself."""
+        assert self._stopping is not None
+        self._stopping.set()
+        self.died.set()
 
     def drop_connections(self) -> None:
         """Reset every open connection, busy or idle, and go on listening."""
@@ -910,7 +924,9 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(0.01)
             if response.hang and response.cut is None:
                 await asyncio.get_running_loop().create_future()
-        if response.drop:
+        if response.die:
+            self.server.die()
+        if response.drop or response.die:
             self.drop()
             return False
         seen.status = response.status
@@ -968,6 +984,32 @@ class _Connection(asyncio.Protocol):
             sent = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
             sent += b"0\r\n\r\n" if response.cut is None else b""
         return _head(response.status, headers, response.more_headers), sent
+
+
+class Supervisor:
+    """Starts a server again, so many seconds after it died of a request; counts how often it did."""
+
+    def __init__(self, server: ScriptedServer, down: float) -> None:
+        self.deaths = 0
+        self._server = server
+        self._down = down
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            if self._server.died.wait(0.02):
+                self.deaths += 1
+                time.sleep(self._down)
+                self._server.start()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 # --------------------------------------------------------------------------------------- as a program

@@ -249,6 +249,9 @@ def test_expected_scores_are_freed_from_their_positions_too(order: Order) -> Non
     """What a judge gives as probabilities of its first and second score comes back by role."""
 
     class Expecting:
+        async def until_ready(self) -> None:
+            pass
+
         async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
             given = {"first": [0.0, 1.0], "first_mean": 7.5, "second_mean": 2.25, "second_greedy": 2}
             return Reply(text="8 2", finish_reason="stop", probabilities=given)

@@ -28,6 +28,7 @@ from tests.scripted_server import (
     Response,
     ScriptedServer,
     Seen,
+    Supervisor,
     by_model,
     delayed,
     early,
@@ -736,6 +737,22 @@ def test_stop_and_start_on_the_same_port(server: ScriptedServer) -> None:
     assert server.url == url
     assert post(server, chat()).status == 200
     assert len(server.requests) == 2
+
+
+def test_a_server_that_dies_of_a_request_is_started_again(server: ScriptedServer) -> None:
+    """It is gone with all its connections; a supervisor starts it on the same port and counts the deaths."""
+    url = server.url
+    server.script = sequence(Response(die=True), Response())
+    with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+        post(server, chat())
+    assert server.died.wait(5)
+    until(lambda: server.open_connections == 0)
+    with pytest.raises(ConnectionRefusedError):
+        post(server, chat())
+    with Supervisor(server, 0.0) as supervisor:
+        until(lambda: supervisor.deaths == 1 and not server.died.is_set())
+        assert server.url == url
+        assert post(server, chat()).status == 200
 
 
 def test_stop_leaves_nothing_behind(server: ScriptedServer) -> None:

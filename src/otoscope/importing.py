@@ -495,6 +495,9 @@ def _prompt_sha256(settled: Settled) -> str | None:
 class _Silent:
     """A judge that is never asked: its replies are there already."""
 
+    async def until_ready(self) -> None:
+        """Return: nobody waits for it."""
+
     async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
         raise AssertionError("an imported verdict is never asked for again")
 

@@ -29,6 +29,9 @@ _PLACEHOLDER = re.compile(r"\{(meta_info|question|assistant_1|assistant_2)\}")
 class JudgeModel(Protocol):
     """The seam to whatever judges: an endpoint, or a model in this process."""
 
+    async def until_ready(self) -> None:
+        """Wait until it can be asked, as long as the settings say; ``EndpointError`` when it cannot."""
+
     async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
         """Return the model's reply to these chat messages, or why there is none."""
 
@@ -71,6 +74,10 @@ class Judge:
         limit = parameters.get(self._limit_name) if self._limit_name else None
         self._can_raise = isinstance(limit, int) and limit < RAISED_MAX_TOKENS and not self._official
         self._raised = False
+
+    async def until_ready(self) -> None:
+        """Wait until the judge model can be asked. Raises ``EndpointError`` when it cannot."""
+        await self._model.until_ready()
 
     async def verdict(
         self,

@@ -290,6 +290,9 @@ class EmbeddedJudge:
         """The model's name."""
         return self._model.name
 
+    async def until_ready(self) -> None:
+        """Return: it is ready at once."""
+
     async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
         """Return the scores' probabilities, and as text the most probable scores.
 

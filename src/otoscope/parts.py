@@ -9,7 +9,7 @@ from types import TracebackType
 
 from otoscope import embedded
 from otoscope.backends import Backend
-from otoscope.chat_api import Budget, ChatEndpoint, RateLimit
+from otoscope.chat_api import Budget, ChatEndpoint, Gate, RateLimit
 from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings, open_to_others
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
@@ -34,6 +34,8 @@ class Parts:
         """One for each service, however differently it is asked."""
         self._told: set[Path] = set()
         """Key files that were spoken of."""
+        self._gates: dict[str, Gate] = {}
+        """One for each server: whatever is asked of it, it dies as one."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Parts:  # noqa: PYI034 (Self needs Python 3.11)
@@ -84,7 +86,10 @@ class Parts:
             self._told.add(file)
             self._notify(f"{file} holds a key, and others than its owner may read it: chmod 600 it")
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
-        endpoint = ChatEndpoint(settings, self._notify, served_before=served_before, rate=rate, budget=budget)
+        gate = self._gates.setdefault(settings.server, Gate(settings.wait_ready))
+        endpoint = ChatEndpoint(
+            settings, self._notify, served_before=served_before, rate=rate, gate=gate, budget=budget
+        )
         await self._stack.enter_async_context(endpoint)
         self._endpoints.append(endpoint)
         return endpoint

@@ -2,7 +2,7 @@
 
 An answer is on disk before its verdicts are queued, and the queue holds no text: a slow judge costs no
 memory and never holds up the model. The first sample goes alone, answer and verdicts, so that a wrong key,
-model name or wire form is one clear error and not sixteen.
+model name or wire form is one clear error and not sixteen. Before it, whoever is not ready yet is waited for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -185,6 +185,9 @@ class Pipeline:
         house = asyncio.ensure_future(self._keep_house())
         try:
             if self._first_alone:
+                ready = [asyncio.ensure_future(wait()) for wait in self._to_be_ready(plan)]
+                await self._until_stopped(ready, house)
+            if self._first_alone and self._trouble is None:
                 await self._until_stopped([asyncio.ensure_future(self._first(owed))], house)
             if self._trouble is None:
                 for item in owed:
@@ -196,6 +199,15 @@ class Pipeline:
             await asyncio.gather(house, return_exceptions=True)
         if self._trouble is not None:
             raise self._trouble
+
+    def _to_be_ready(self, plan: Plan) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """Return how to wait for each that this plan asks."""
+        waits: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        if self._backend is not None and plan.answers:
+            waits.append(self._backend.until_ready)
+        if self._judge is not None and (plan.answers or plan.verdicts):
+            waits.append(self._judge.until_ready)
+        return waits
 
     # --- the first sample ---------------------------------------------------------------------------------
 

@@ -11,6 +11,9 @@ from otoscope.records import Answer, AudioClip, Failure, Reply, Sample
 class Backend(Protocol):
     """Whatever turns a clip and a question into an answer."""
 
+    async def until_ready(self) -> None:
+        """Wait until it can be asked, as long as the settings say; ``EndpointError`` when it cannot."""
+
     async def answer(
         self,
         sample: Sample,

@@ -93,6 +93,9 @@ class BaselineBackend:
         self._heard: dict[str, Analysis | Failure] = {}
         """By SHA-256 of the bytes that it was given. Touched in the model's thread only."""
 
+    async def until_ready(self) -> None:
+        """Return: it is ready at once."""
+
     async def answer(
         self,
         sample: Sample,

@@ -22,6 +22,10 @@ class EndpointBackend:
         self._prompt = prompt
         self._filter = AnswerFilter.parse(prompt.answer_filter)
 
+    async def until_ready(self) -> None:
+        """Wait as :meth:`ChatEndpoint.until_ready` does."""
+        await self._endpoint.until_ready()
+
     async def answer(
         self,
         sample: Sample,

@@ -9,6 +9,7 @@ would fare better).
     endpoint     ask(): the loop of attempts, pauses, deadlines
     ├── rate         the user's own limits: requests and tokens a minute
     ├── budget       what a user lets the judge use in all: calls, tokens, money
+    ├── health       whether the server lives: --wait-ready, at the start and when it dies in the run
     ├── wire_form    which parameters and audio parts this server takes, learnt from its refusals
     ├── body         what is sent: JSON around a clip that is read from disk meanwhile
     ├── connections  one exchange over HTTP: sessions, proxy, Expect: 100-continue
@@ -20,6 +21,7 @@ would fare better).
 from otoscope.chat_api.body import AudioData, AudioPart
 from otoscope.chat_api.budget import Budget
 from otoscope.chat_api.endpoint import ChatEndpoint
+from otoscope.chat_api.health import Gate
 from otoscope.chat_api.rate import RateLimit
 
-__all__ = ["AudioData", "AudioPart", "Budget", "ChatEndpoint", "RateLimit"]
+__all__ = ["AudioData", "AudioPart", "Budget", "ChatEndpoint", "Gate", "RateLimit"]

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from otoscope.chat_api.body import Body
 from otoscope.chat_api.budget import Budget
 from otoscope.chat_api.connections import MAX_REPLY_BYTES, BrokenError, Connections, Exchanged, Route
+from otoscope.chat_api.health import Call, Gate, Probe
 from otoscope.chat_api.rate import RateLimit
 from otoscope.chat_api.replies import (
     Completion,
@@ -44,6 +45,14 @@ REFUSALS_IN_A_ROW = 3
 EXPECT_FROM = 64 * 1024
 """Bytes from which on a body can still be in our own buffers when the server breaks the connection."""
 
+PROBE_TEXT = "Answer with one word: ready"
+"""What a server is asked to know whether a completion works. Text alone: no clip is worth more for that."""
+PROBE: Sequence[Message] = ({"role": "user", "content": PROBE_TEXT},)
+PROBE_TOKENS = 16
+PROBE_TIMEOUT = 60.0
+"""Seconds for one probe. The first completion after the start of a server may take long."""
+
+_CRASH = "the server died while this was in flight, and once more when nothing else was"
 _KEY_ADVICE = {
     "model": "Give the right one with --api-key or OTOSCOPE_API_KEY",
     "judge": "Give the right one with --judge-api-key, OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY",
@@ -64,6 +73,10 @@ class _Asking:
     failed_tries: int = 0
     unreachable_since: float | None = None
     """When the first of the last attempts failed that all found no server."""
+    failing_since: float = 0.0
+    """When the first of the failed tries had failed."""
+    probing: bool = False
+    """Whether it only is to show that a completion works."""
     audio_refusals: dict[str, str] = field(default_factory=dict)
     """The wire forms in which the clip was refused, each with the server's words."""
     audio_form: str | None = None
@@ -72,6 +85,7 @@ class _Asking:
     def note(self, trouble: Trouble, now: float) -> None:
         """Keep count of an attempt that brought no reply."""
         if trouble.next is Next.BACK_OFF:
+            self.failing_since = self.failing_since if self.failed_tries else now
             self.failed_tries += 1
         if not trouble.unreachable:
             self.unreachable_since = None
@@ -85,8 +99,9 @@ class ChatEndpoint:
     What the server makes us change (a parameter's name, streaming) is learnt once and kept for the life
     of this object; ``notify`` gets a sentence about each change and each pause. ``served_before``
     says that it served this run before: then a refusal that may be one sample's is taken for that. ``rate``
-    is for endpoints that share one limit; without it the settings' own counts. ``budget`` is what
-    its requests are paid from. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
+    is for endpoints that share one limit, and ``gate`` for those of one server; without them the settings'
+    own count. ``budget`` is what its requests are paid from. Raises ``ConfigError`` for a proxy in the
+    environment that cannot be used.
     """
 
     def __init__(
@@ -97,6 +112,7 @@ class ChatEndpoint:
         served_before: bool = False,
         rate: RateLimit | None = None,
         budget: Budget | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.settings = settings
         self._shown_url = settings.shown_url
@@ -108,6 +124,7 @@ class ChatEndpoint:
         self._paused_until = 0.0
         self._rate = rate or RateLimit(settings.rpm, settings.tpm)
         self._budget = budget
+        self._gate = gate or Gate(settings.wait_ready)
         self._says_tokens = True
         self._last_response: float | None = None
         self._has_served = served_before
@@ -122,6 +139,7 @@ class ChatEndpoint:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._gate.close()
         await self._connections.close()
 
     def stop_asking(self) -> None:
@@ -134,6 +152,24 @@ class ChatEndpoint:
         if not self._end_of_asking.done():
             self._end_of_asking.set_result(None)
 
+    async def until_ready(self) -> None:
+        """Wait until a completion works, as long as the settings say; they may say not at all.
+
+        Raises ``EndpointError`` when none works, or for what no waiting can mend; ``asyncio.CancelledError``
+        after :meth:`stop_asking`.
+        """
+        if not self.settings.wait_ready or self._last_response is not None:
+            return
+        waiting = asyncio.ensure_future(self._until_ready(self.settings.wait_ready))
+        try:
+            await asyncio.wait((waiting, self._end_of_asking), return_when=asyncio.FIRST_COMPLETED)
+            # A probe in flight is worth nothing to a run that stops.
+            self._check_asking()
+            waiting.result()
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
     async def ask(self, messages: Sequence[Message], **overrides: Any) -> Reply | Failure:
         """Send one request, retried as the settings say, and return the reply or why there is none.
 
@@ -144,12 +180,25 @@ class ChatEndpoint:
 
         Once it has given a reply, a 403, 404, 405 or redirect is this request's own Failure, until there are
         :data:`REFUSALS_IN_A_ROW` of them without a reply between.
+
+        Where the settings say to wait for it, a server that dies is waited for (see :class:`Gate`). What it
+        dies of is a ``server_crash`` Failure.
         """
-        loop = asyncio.get_running_loop()
+        call = self._gate.call()
+        try:
+            return await self._ask(messages, overrides, call)
+        finally:
+            self._gate.ended(call)
+
+    async def _ask(
+        self, messages: Sequence[Message], overrides: Mapping[str, Any], call: Call
+    ) -> Reply | Failure:
+        loop, gate = asyncio.get_running_loop(), self._gate
         asking = _Asking(deadline=loop.time() + self.settings.total_timeout)
         trouble = Trouble(FailureKind.RATE_LIMITED, "the server asked all requests to wait", Next.PAUSE)
         while True:
             await self._wait_while_paused(asking.deadline)
+            asking.deadline += await gate.opened(call, self._end_of_asking)
             self._check_asking()
             if loop.time() >= asking.deadline:
                 return self._end(asking, trouble)
@@ -157,14 +206,20 @@ class ChatEndpoint:
             # The wait for a limit of the user's own is not the server's, and no sample may fail for it.
             asking.deadline += turn.waited
             self._check_asking()
-            if self._paused_until > loop.time():
+            if self._paused_until > loop.time() or not gate.is_open(call):
                 self._rate.give_back(turn)
                 continue
+            gate.begin(call)
             result = await self._paid_attempt(messages, overrides, asking)
+            gate.end(call, None if isinstance(result, Reply) else result)
             if isinstance(result, Reply):
                 self._note_tokens(said=self._rate.correct(turn, messages, result))
                 return result
             trouble = result
+            if await self._died(call, trouble, asking):
+                if call.kills:
+                    return Failure(FailureKind.SERVER_CRASH, f"{_CRASH} ({trouble.message})", asking.attempts)
+                continue
             asking.note(trouble, loop.time())
             wait = 0.0
             if trouble.next is Next.PAUSE:
@@ -173,10 +228,83 @@ class ChatEndpoint:
             elif trouble.next is Next.BACK_OFF:
                 wait = self._backoff(asking.failed_tries)
             out_of_tries = asking.failed_tries >= self._allowed_tries(trouble)
+            if out_of_tries and await self._was_down(trouble, asking):
+                asking.failed_tries = 0
+                continue
             if trouble.next is Next.GIVE_UP or out_of_tries or loop.time() + wait >= asking.deadline:
                 return self._end(asking, trouble)
             if trouble.next is Next.BACK_OFF:
                 await self._sleep(wait)
+
+    async def _died(self, call: Call, trouble: Trouble, asking: _Asking) -> bool:
+        """Whether an attempt was lost because the server had died; it is back by then."""
+        if trouble.next is Next.AT_ONCE or not (trouble.unreachable or trouble.broken):
+            return False
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        died = await self._gate.lost(call, self._as_probe(), self._end_of_asking)
+        asking.deadline += loop.time() - began
+        return died
+
+    async def _was_down(self, trouble: Trouble, asking: _Asking) -> bool:
+        """Whether all tries were told server errors because the server was dead; it is back by then."""
+        if trouble.kind is not FailureKind.SERVER_ERROR:
+            return False
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        died = await self._gate.failing(asking.failing_since, self._as_probe(), self._end_of_asking)
+        asking.deadline += loop.time() - began
+        return died
+
+    # --- whether a completion works -----------------------------------------------------------------------
+
+    def _as_probe(self) -> Probe:
+        return Probe(
+            role=self.settings.role,
+            called=f"{self._called()} at {self._shown_url}",
+            ask=self._probe,
+            tell=self._notify,
+            sleep=self._sleep,
+            interval=self.settings.retry_interval,
+        )
+
+    async def _until_ready(self, seconds: float) -> None:
+        probe = self._as_probe()
+        trouble = await probe.ask(asyncio.get_running_loop().time() + seconds)
+        if trouble is not None:
+            probe.tell(
+                f"{probe.called} is not ready ({trouble.message}); waiting {seconds:g} s at most until a "
+                "completion works"
+            )
+            waited = await probe.until_it_works(seconds)
+            probe.tell(f"{probe.called} is ready after {waited:.0f} s")
+
+    async def _probe(self, until: float) -> Trouble | None:
+        """Ask for a small completion; return why there is none, ``None`` where there is one.
+
+        A refusal of the request itself counts as one: who refuses a text without a clip, or finds a fault
+        with it, is there, and waiting changes nothing. Raises ``EndpointError`` as :meth:`ask` does, but not
+        for what a server that is starting may answer, and not for a model that is not listed while none is.
+        """
+        loop = asyncio.get_running_loop()
+        names = ("max_tokens", "max_completion_tokens")
+        limits = {name: PROBE_TOKENS for name in names if name in self.settings.parameters}
+        asking = _Asking(deadline=until, route=Route(fresh=True), probing=True)
+        while True:
+            await self._wait_while_paused(until)
+            turn = await self._rate.turn(PROBE, self._sleep)
+            asking.deadline = max(until, loop.time() + 1.0)
+            result = await self._attempt(PROBE, limits, asking)
+            if isinstance(result, Reply):
+                self._note_tokens(said=self._rate.correct(turn, PROBE, result))
+                return None
+            if result.next is Next.GIVE_UP:
+                self._notify(f"{self._called()} is there, but refuses a completion: {result.message}")
+                return None
+            if result.next is Next.PAUSE:
+                self._pause(result.pause)
+            if result.next is not Next.AT_ONCE:
+                return result
 
     def _note_tokens(self, *, said: bool) -> None:
         if self._says_tokens and not said:
@@ -218,7 +346,7 @@ class ChatEndpoint:
         if never_worked or (since is not None and last is not None and last < since):
             self._refuse(
                 f"{trouble.message} ({asking.attempts} attempts). Is the server running, and is the URL "
-                "right? Nothing is lost: start it, then resume the run"
+                "right? Nothing is lost: start it, then resume the run (--wait-ready S waits for it)"
             )
         return Failure(trouble.kind, trouble.message, asking.attempts)
 
@@ -246,7 +374,10 @@ class ChatEndpoint:
         body = Body(
             {"model": settings.name, "messages": list(messages), **sent}, form.audio_part or asking.audio_form
         )
-        limit = min(settings.attempt_timeout, asking.deadline - loop.time())
+        patience = (
+            min(settings.attempt_timeout, PROBE_TIMEOUT) if asking.probing else settings.attempt_timeout
+        )
+        limit = min(patience, asking.deadline - loop.time())
         asking.attempts += 1
         asking.route.expect = asking.route.expect and self._expect_works
         started_at, clock = time.time(), time.monotonic()
@@ -256,14 +387,14 @@ class ChatEndpoint:
             if body.changed is not None:
                 return Trouble(FailureKind.BAD_AUDIO, body.changed, Next.GIVE_UP)
             if asking.route.answered:
-                self._last_response = loop.time()
+                self._note_response(asking)
             return self._after_break(error, body, asking.route, limit)
         latency = time.monotonic() - clock
         if exchanged is None or (exchanged.status == 417 and asking.route.expect):
             self._expect_works = False
             message = "the server does not answer Expect: 100-continue"
             return Trouble(FailureKind.TIMEOUT, message, Next.AT_ONCE)
-        self._last_response = loop.time()
+        self._note_response(asking)
         read = self._read(exchanged)
         if isinstance(read, Trouble):
             return read
@@ -285,6 +416,12 @@ class ChatEndpoint:
             attempts=asking.attempts,
             audio_part=body.audio_form,
         )
+
+    def _note_response(self, asking: _Asking) -> None:
+        self._last_response = asyncio.get_running_loop().time()
+        # What a probe was answered may be that the model is still being loaded.
+        if not asking.probing:
+            self._gate.heard()
 
     def _read(self, exchanged: Exchanged) -> Completion | ServerError | Trouble:
         if exchanged.content is None:
@@ -328,7 +465,9 @@ class ChatEndpoint:
         text = self._said(f"{status}: {error.message}" if error.message else f"{status}")
         if 300 <= status < 400 and (location := exchanged.headers.get("location")):
             text = f"{text}: it redirects to {self._said(location)}"
-        if row.next is Next.STOP_UNLESS_SERVED and self._has_served:
+        if asking.probing and row.starting and not await self._serves_others():
+            return Trouble(row.kind, text, Next.BACK_OFF)
+        if row.next is Next.STOP_UNLESS_SERVED and self._has_served and not asking.probing:
             self._refusals_in_a_row += 1
             if self._refusals_in_a_row < REFUSALS_IN_A_ROW:
                 return Trouble(row.kind, text, Next.GIVE_UP)
@@ -408,6 +547,11 @@ class ChatEndpoint:
         names = self._said(", ".join(sorted(served)[:12]) or "none")
         hint = did_you_mean(name, served) or "."
         return f"it does not know the model ({text}){hint} It serves: {names}. {advice}"
+
+    async def _serves_others(self) -> bool:
+        """Whether the server lists models, and not ours: then there is nothing to wait for."""
+        served = read_models(await self._connections.listing())
+        return bool(served) and self.settings.name not in (served or ())
 
     def _called(self) -> str:
         return f"the {self.settings.role} {self.settings.name!r}"

@@ -47,6 +47,11 @@ class Trouble:
     ours: bool = False
     """Whether this process is at fault, whatever the server does."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether there was a connection, which broke before the reply was whole."""
+        return self.kind is FailureKind.CONNECTION and not (self.unreachable or self.ours)
+
 
 # --- statuses ---------------------------------------------------------------------------------------------
 
@@ -76,6 +81,8 @@ class StatusRow:
     next: Next
     say: str = "{text}"
     """May hold ``{text}`` (the server's words), ``{key}`` and ``{place}`` (advice)."""
+    starting: bool = False
+    """Whether a server that is not ready yet may say so, where the next step would not be to try again."""
 
 
 # 200 stands for an error without a status of its own inside of a good reply.
@@ -117,7 +124,8 @@ _STATUSES = (
         Next.STOP,
         "the proxy of the environment (HTTP_PROXY, HTTPS_PROXY) wants other credentials ({text})",
     ),
-    StatusRow((404, 405), _ANYTHING, FailureKind.REJECTED, Next.STOP_UNLESS_SERVED, "{place}"),
+    # Routers answer so while nothing stands behind them yet, and servers while the model is being fetched.
+    StatusRow((404, 405), _ANYTHING, FailureKind.REJECTED, Next.STOP_UNLESS_SERVED, "{place}", starting=True),
     StatusRow((200, 400, 413, 422, 500), _CONTEXT, FailureKind.CONTEXT_TOO_SMALL, Next.GIVE_UP),
     StatusRow((400, 422), _ANYTHING, FailureKind.REJECTED, Next.ADAPT),
     StatusRow((413,), _ANYTHING, FailureKind.TOO_LARGE, Next.GIVE_UP),
@@ -126,7 +134,7 @@ _STATUSES = (
     StatusRow((409, 425), _ANYTHING, FailureKind.SERVER_ERROR, Next.BACK_OFF),
     StatusRow(range(500, 1000), _ANYTHING, FailureKind.SERVER_ERROR, Next.BACK_OFF),
     StatusRow((200,), _ANYTHING, FailureKind.BAD_REPLY, Next.BACK_OFF),
-    StatusRow(range(1000), _ANYTHING, FailureKind.REJECTED, Next.GIVE_UP),
+    StatusRow(range(1000), _ANYTHING, FailureKind.REJECTED, Next.GIVE_UP, starting=True),
 )
 
 

@@ -31,6 +31,7 @@ JUDGING_FLAGS = (
     "--work-dir",
     *FILE_FLAGS,
     "--min-coverage",
+    "--wait-ready",
     "--allow-changed",
 )
 """What makes a command that judges the same command again, beside its runs."""
@@ -91,6 +92,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         max_judge_calls=args.max_judge_calls,
         max_judge_tokens=args.max_judge_tokens,
         max_cost=args.max_cost,
+        wait_ready=args.wait_ready,
         limit=None if args.limit is None else parse_limit(args.limit),
         shuffle=args.shuffle or None,
         seed=args.seed,
@@ -139,6 +141,7 @@ def judge_config(args: argparse.Namespace) -> TaskConfig:
         max_judge_calls=args.max_judge_calls,
         max_judge_tokens=args.max_judge_tokens,
         max_cost=args.max_cost,
+        wait_ready=args.wait_ready,
         protocol=args.protocol,
         dataset_args=_with({}, (BENCHMARK, "extra_params", "do_swap"), False, "") if args.no_swap else None,
         judge_blank=args.judge_blank or None,

@@ -265,6 +265,12 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("going on")
+    group.add_argument(
+        "--wait-ready",
+        type=float,
+        metavar="S",
+        help="wait up to S seconds for a server that is not ready yet, or dies in the run (default 0)",
+    )
     group.add_argument("--min-coverage", type=float, metavar="F", help="exit 1 under it (default 0.99)")
     group.add_argument(
         "--retry-failed",

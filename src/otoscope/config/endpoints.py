@@ -57,6 +57,7 @@ def endpoint_settings(
     rpm: float | None,
     tpm: float | None,
     attempt_timeout: float,
+    wait_ready: float,
 ) -> EndpointSettings:
     """Resolve an endpoint's settings; ``base`` is what is sent unless ``generation`` says otherwise.
 
@@ -116,6 +117,7 @@ def endpoint_settings(
         ),
         key_file=key_file,
         ca_file=ca_file,
+        wait_ready=wait_ready,
     )
 
 

@@ -62,6 +62,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
     rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
     key_file = checked_text(config.api_key_file, "api_key_file")
     refuse_two_keys(config.api_key, key_file, "model")
+    wait_ready = _wait_ready(config)
     if config.model == BASELINE and not config.api_url:
         _refuse_prompt_settings(config)
         return EmbeddedSettings(
@@ -95,6 +96,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         rpm=rpm,
         tpm=tpm,
         attempt_timeout=600.0,
+        wait_ready=wait_ready,
     )
 
 
@@ -105,6 +107,10 @@ def _with_numbers(generation: Mapping[str, Any], where: str) -> Mapping[str, Any
             if generation.get(name) is not None:
                 checked(generation[name], f"{where}.{name}")
     return generation
+
+
+def _wait_ready(config: TaskConfig) -> float:
+    return checked_number(or_default(config.wait_ready, 0.0), "wait_ready", low=0.0, high=1e9)
 
 
 def _refuse_prompt_settings(config: TaskConfig) -> None:
@@ -173,6 +179,7 @@ def judge_settings(
         rpm=args["rpm"],
         tpm=args["tpm"],
         attempt_timeout=180.0,
+        wait_ready=_wait_ready(config),
     )
     if not has_key(endpoint):
         # Who says that something is to be judged is not told to leave that for later.

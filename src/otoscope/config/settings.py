@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from otoscope.choices import PART_ORDERS
 from otoscope.config.audio_policy import AudioPolicy
@@ -38,6 +39,8 @@ class EndpointSettings:
     total_timeout: float
     tries: int
     retry_interval: float
+    wait_ready: float
+    """Seconds for which it is waited for when it is not ready yet, or dies in the run; 0: not at all."""
     price: Price | None = None
     """What its tokens cost; ``None``: not known."""
     key_file: Path | None = None
@@ -54,6 +57,11 @@ class EndpointSettings:
     def service(self) -> tuple[str, str, str]:
         """What ``rpm`` and ``tpm`` are counted by: role, address and model's name."""
         return self.role, self.url, self.name
+
+    @property
+    def server(self) -> str:
+        """What lives and dies as one, whatever it is asked for: host and port."""
+        return urlsplit(self.url).netloc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

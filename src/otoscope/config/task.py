@@ -41,6 +41,7 @@ class TaskConfig:
     ``generation_config``, ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
     ``api_key_file`` is a file with the key alone on its first line. ``ca_file`` (PEM) holds the certificates
     that vouch for the model's and the judge's servers, in place of the system's.
+    ``wait_ready`` is for how many seconds a server that is not ready yet, or dies in the run, is waited for.
     ``rpm`` and ``tpm`` are the requests and tokens a minute that the model's endpoint is sent at most.
     ``judge_price`` is what a million of the judge's tokens cost, in and out: two numbers, or ``"2.5,10"``.
     ``max_judge_calls``, ``max_judge_tokens`` and ``max_cost`` are what may be used on the judge; what the run
@@ -79,6 +80,7 @@ class TaskConfig:
     max_judge_calls: int | None = None
     max_judge_tokens: float | None = None
     max_cost: float | None = None
+    wait_ready: float | None = None
     limit: int | float | None = None
     shuffle: bool | None = None
     seed: int | None = None

@@ -135,6 +135,9 @@ class _SharedJudge:
         """Whether it is known to work."""
         self.breaker = Breaker("judge")
 
+    async def until_ready(self) -> None:
+        await self._model.until_ready()
+
     async def ask(self, messages: Sequence[Mapping[str, Any]], **overrides: Any) -> Reply | Failure:
         async with self._slots:
             if self._stop.requested.is_set():

@@ -225,7 +225,8 @@ def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:
         return f"{endpoint.name}, inside of this process"
     revision = f" ({endpoint.revision})" if endpoint.revision else ""
     at_most = f"{endpoint.concurrency} at a time{_rate(endpoint)}"
-    return f"{endpoint.name}{revision} at {endpoint.shown_url}, {at_most}"
+    waited = f", waited for up to {endpoint.wait_ready:g} s" if endpoint.wait_ready else ""
+    return f"{endpoint.name}{revision} at {endpoint.shown_url}, {at_most}{waited}"
 
 
 def _rate(endpoint: EndpointSettings) -> str:
