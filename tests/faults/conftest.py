@@ -18,6 +18,7 @@ KINDS = (
     "read-only",
     "clock",
     "network",
+    "dying servers",
     "tls",
     "torn files",
     "two writers",

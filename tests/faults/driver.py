@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope import load_run
+from otoscope.chat_api.endpoint import PROBE_TEXT
 from otoscope.judge import CORRECTION
 from otoscope.records import Answer, Failure, Outcome, Reply
 from otoscope.runs import Run
@@ -301,9 +302,8 @@ class Evaluation:
         On a machine that is busy a server may answer when the client has turned away already.
         """
         late = self._patience["timeout"] * 0.8
-        return [
-            seen for seen in self.requests() if seen.served_at is not None and seen.served_at - seen.at < late
-        ]
+        seen = (one for one in self.requests() if not is_probe(one))
+        return [one for one in seen if one.served_at is not None and one.served_at - one.at < late]
 
     def served(self) -> set[str]:
         """Return the ids of the replies that were served."""
@@ -393,6 +393,11 @@ def kill(process: subprocess.Popen[str]) -> bool:
 def spin(dice: random.Random, seconds: float) -> None:
     """Let a random part of so many seconds pass."""
     time.sleep(dice.uniform(0, seconds))
+
+
+def is_probe(seen: Seen) -> bool:
+    """Whether a request only asked whether a completion works: it is of no sample, and counts nowhere."""
+    return seen.text == PROBE_TEXT
 
 
 def requests_of(server: ScriptedServer, kind: str) -> int:
