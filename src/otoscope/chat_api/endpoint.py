@@ -294,7 +294,7 @@ class ChatEndpoint:
             await self._wait_while_paused(until)
             turn = await self._rate.turn(PROBE, self._sleep)
             asking.deadline = max(until, loop.time() + 1.0)
-            result = await self._attempt(PROBE, limits, asking)
+            result = await self._paid_attempt(PROBE, limits, asking)
             if isinstance(result, Reply):
                 self._note_tokens(said=self._rate.correct(turn, PROBE, result))
                 return None
