@@ -16,6 +16,8 @@ import pytest
 
 from otoscope.chat_api import ChatEndpoint, Gate
 from otoscope.chat_api.endpoint import PROBE_TEXT, PROBE_TOKENS
+from otoscope.chat_api.health import Probe
+from otoscope.chat_api.troubles import Next, Trouble
 from otoscope.config import EndpointSettings
 from otoscope.errors import EndpointError
 from otoscope.records import Failure, FailureKind, Reply
@@ -330,6 +332,31 @@ def test_connections_that_break_are_no_death() -> None:
         (result,) = use(waiting(server), of_all([POISON], 1), notices)
     assert isinstance(result, Reply)
     assert (cuts, notices) == (4, [])
+
+
+def test_a_connection_that_nobody_cut_holds_up_nothing() -> None:
+    """A host that lost its power resets no connection: what waits on one does not keep others from going."""
+    broke = Trouble(FailureKind.CONNECTION, "the connection broke", Next.BACK_OFF)
+    answers = iter([broke, None])
+
+    async def ask(_until: float) -> Trouble | None:
+        return next(answers)
+
+    async def main() -> None:
+        gate, stopping = Gate(20.0), asyncio.get_running_loop().create_future()
+        probe = Probe("model", "the model", ask, lambda _: None, asyncio.sleep, 0.0)
+        hanging, broken, other = gate.call(), gate.call(), gate.call()
+        gate.begin(hanging)
+        gate.begin(broken)
+        gate.end(broken, broke)
+        assert await gate.lost(broken, probe, stopping)
+        assert (gate.is_open(broken), gate.is_open(other)) == (True, False)
+        gate.begin(broken)
+        assert not gate.is_open(other)
+        gate.end(broken, None)
+        assert gate.is_open(other)
+
+    asyncio.run(main())
 
 
 def test_a_reply_to_another_call_clears_the_doubt() -> None:

@@ -103,6 +103,8 @@ class Gate:
         self._in_flight: set[Call] = set()
         self._alone: deque[Call] = deque()
         self._heard = self._served = float("-inf")
+        self._back = float("-inf")
+        """When it was back from its last death."""
         self._serves: asyncio.Future[None] | None = None
         """Set by a reply while the server's life is in doubt."""
         self._doubt: asyncio.Task[bool] | None = None
@@ -153,7 +155,10 @@ class Gate:
             return True
         if self._doubt is not None:
             return False
-        return not self._alone or (call is self._alone[0] and not self._in_flight)
+        # What began before a death is not at the server that is back, even where nobody told its connection.
+        return not self._alone or (
+            call is self._alone[0] and all(other.began < self._back for other in self._in_flight)
+        )
 
     def begin(self, call: Call) -> None:
         """Note that an attempt begins."""
@@ -235,7 +240,7 @@ class Gate:
             waited = await probe.until_it_works(self.seconds)
             one_by_one = f"; {len(self._alone)} that were in flight go first, one at a time"
             probe.tell(f"{probe.called} is back after {waited:.0f} s{one_by_one if self._alone else ''}")
-            self._heard = self._served = asyncio.get_running_loop().time()
+            self._back = self._heard = self._served = asyncio.get_running_loop().time()
             for call in self._calls:
                 call.broke = None
         except EndpointError as error:
