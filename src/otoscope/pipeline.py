@@ -334,7 +334,7 @@ class Pipeline:
             sample,
             clip,
             earlier=self._store.interim_replies(sample, clip_sha256=None if clip is None else clip.sha256),
-            keep=lambda failure: self._store.append_answer(sample, clip, failure),
+            keep=partial(self._keep_answer, sample, clip),
         )
         await self._look_if_overdue()
         return clip, result
@@ -368,7 +368,7 @@ class Pipeline:
             digest,
             order,
             earlier=self._store.interim_replies(sample, (order, judge_id, digest)),
-            keep=lambda failure: self._store.append_verdict(sample, order, judge_id, digest, failure),
+            keep=partial(self._keep_verdict, sample, order, digest),
         )
         await self._look_if_overdue()
         return digest, result
@@ -500,10 +500,29 @@ class Pipeline:
             await asyncio.to_thread(self._lock.renew)  # which says who has it now
         self._looked = at
 
+    @property
+    def _look_is_overdue(self) -> bool:
+        return asyncio.get_running_loop().time() - self._looked > LOOK_OVERDUE
+
     async def _look_if_overdue(self) -> None:
         """Look at the lock before anything is asked or written by a process that may just have woken up."""
-        if asyncio.get_running_loop().time() - self._looked > LOOK_OVERDUE:
+        if self._look_is_overdue:
             await self._look()
+
+    def _keep_answer(self, sample: Sample, clip: AudioClip | None, failure: Failure) -> None:
+        """Store a reply that did not serve, before the next is asked for."""
+        self._look_at_once()
+        self._store.append_answer(sample, clip, failure)
+
+    def _keep_verdict(self, sample: Sample, order: Order, digest: str, failure: Failure) -> None:
+        if self._judge is not None:
+            self._look_at_once()
+            self._store.append_verdict(sample, order, self._judge.judge_id, digest, failure)
+
+    def _look_at_once(self) -> None:
+        # In the midst of an asking nothing can be awaited, and this is rare.
+        if self._look_is_overdue and not self._lock.still_ours():
+            self._lock.renew()  # which says who has it now
 
 
 def _of_the_endpoint(failure: Failure) -> Failure:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from otoscope.judge import CORRECTION
 from otoscope.lock import RENEW_SECONDS, STALE_SECONDS
 from otoscope.pipeline import LOOK_OVERDUE
+from otoscope.store import ANSWERS, SAMPLES, SUMMARY, VERDICTS
 from tests.faults.conftest import Tally
 from tests.faults.driver import (
     IN_FLIGHT,
@@ -172,6 +174,32 @@ def test_an_owner_that_lost_its_lock_writes_nothing_more(
         # It begins no other sample: what it may still send was on its way, or goes on with what was.
         assert len(server.requests) <= asked + IN_FLIGHT
         tally.add(f"an owner on {where} that was {way}", evaluation.findings(stray=IN_FLIGHT))
+
+
+def test_an_owner_that_lost_its_lock_keeps_no_reply_that_did_not_serve(whole: Whole, folder: Path) -> None:
+    """Replies on their way when it was stopped, each of which would be stored before it is asked again."""
+    healthy = evaluation_script(model=0.02, judge=0.2)
+
+    def never_clear(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "judge" and CORRECTION not in seen.text:
+            return Response(text="Both of them are good.", delay=0.2)
+        return healthy(seen, attempt)
+
+    with ScriptedServer(never_clear) as server:
+        evaluation = Evaluation(server, whole, folder)
+        first = evaluation.start()
+        assert until(lambda: line_count(evaluation.run_dir) >= 20, first)
+        first.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(LOOK_OVERDUE + 0.5)
+            second = evaluation.run("--take-over")
+            files = [evaluation.run_dir / name for name in (ANSWERS, VERDICTS, SAMPLES, SUMMARY)]
+            before = [file.read_bytes() for file in files]
+        finally:
+            first.send_signal(signal.SIGCONT)
+        assert second.code == 0, second.stderr
+        assert end_of(first).code == 6
+        assert [file.read_bytes() for file in files] == before
 
 
 @pytest.mark.full
