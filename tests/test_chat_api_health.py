@@ -384,17 +384,23 @@ def test_a_reply_to_another_call_clears_the_doubt() -> None:
 def test_a_server_that_is_gone_behind_a_gateway_is_waited_for(status: int) -> None:
     """Out of tries with nothing but server errors, a call asks whether a completion works; then all wait."""
     notices: list[str] = []
+    gone = threading.Event()
     down = iter([*[True] * 7, *[False] * 100])
 
-    def script(seen: Seen, _attempt: int) -> Response:
-        served = len(posts(server)) > 3
-        return Response(status=status) if served and next(down) else Response(text="fine")
+    def script(_seen: Seen, _attempt: int) -> Response:
+        return Response(status=status) if gone.is_set() and next(down) else Response(text="fine")
+
+    async def work(chat: ChatEndpoint) -> list[Any]:
+        served = await of_all(range(4), 2)(chat)
+        # No reply is on its way then: one that came between two server errors would tell of life.
+        gone.set()
+        return [*served, *await of_all(range(4, 12), 2)(chat)]
 
     with ScriptedServer(script) as server:
-        results = use(waiting(server, tries=2), of_all(range(12), 2), notices)
+        results = use(waiting(server, tries=2), work, notices)
     assert all(isinstance(result, Reply) for result in results)
-    gone, back = notices
-    assert f"is gone ({status}" in gone
+    went, back = notices
+    assert f"is gone ({status}" in went
     assert "is back" in back
 
 
