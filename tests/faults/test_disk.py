@@ -89,6 +89,26 @@ def test_a_full_disk_loses_nothing_that_was_stored(
         tally.add("disk full", evaluation.findings())
 
 
+@pytest.mark.kind("disk full")
+@pytest.mark.rounds(full=3, short=1)
+def test_a_limit_of_file_sizes_loses_nothing_that_was_stored(
+    seed: int, whole: Whole, folder: Path, tally: Tally
+) -> None:
+    """A quota that ends in the midst of a line is told like a full disk; needs no mount."""
+    blocks = (24, 40, 56)[seed]
+    with ScriptedServer(evaluation_script()) as server:
+        evaluation = Evaluation(server, whole, folder)
+        evaluation.log = Path(os.devnull)  # which would reach the limit, too
+        ended = evaluation.run(prefix=["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh"])
+        assert ended.code == 6, (ended.code, ended.stderr)
+        assert "Traceback" not in ended.stderr
+        assert "size limit" in ended.stderr or "too large" in ended.stderr
+        evaluation.interrupted(in_flight=IN_FLIGHT)
+        resumed = evaluation.run()
+        assert resumed.code == 0, resumed.stderr
+        tally.add("limit of file sizes", evaluation.findings())
+
+
 def refuse_plain_writes(folder: Path, prefix: list[str]) -> None:
     """Assert that what the test relies on holds: not even a plain write is possible."""
     tried = [*prefix, "sh", "-c", 'echo > "$0"/plain', str(folder)]
