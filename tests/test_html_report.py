@@ -399,6 +399,33 @@ def test_every_text_of_the_page_is_in_both_catalogues_and_used() -> None:
         assert unused - {f"html.{name}" for name in ("answer_first", "reference_first")} == set()
 
 
+def keys_of(value: Any) -> Iterator[str]:
+    """Yield the keys of texts that stand, however deep, in the values of another one."""
+    if isinstance(value, dict):
+        if "key" in value:
+            yield value["key"]
+        for inner in value.values():
+            yield from keys_of(inner)
+
+
+def test_the_page_can_say_all_that_it_says_in_both_languages(small: Reported, tmp_path: Path) -> None:
+    """What is marked with a key is in the page's own texts: else the other language would show the key."""
+    lost = {3: Special(judge_failure=FailureKind.TIMEOUT)}
+    paid = a_run(tmp_path / "paid", special=lost, settings={"judge_price": [2.5, 10]})
+    control = a_run(tmp_path / "control", model="another", tags={"step": "1"})
+    for runs in ((paid,), (small, paid), (small, paid, control)):
+        text = page(*runs)
+        found = re.search(r'<script type="application/json" id="facts">(.*?)</script>', text, re.DOTALL)
+        assert found is not None
+        there = json.loads(found[1])["texts"]
+        used = set(re.findall(r'data-text="([^"]*)"', text))
+        for marked in re.findall(r'data-(?:values|say-[a-z-]+)="([^"]*)"', text):
+            used.update(keys_of(json.loads(html.unescape(marked))))
+        assert len(runs) > 2 or used >= {"cost.paid", "cost.calls", "table.list_separator"}
+        for language in LANGUAGES:
+            assert used - there[language].keys() == set()
+
+
 def test_scripts_are_files_of_the_package() -> None:
     """Each is named once in the order in which they build on each other."""
     assert {file.name for file in PACKAGE.glob("*.js")} == set(SCRIPTS)

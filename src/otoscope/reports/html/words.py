@@ -11,7 +11,17 @@ from markupsafe import Markup, escape
 
 from otoscope.texts import LANGUAGES, Catalogue, catalogue
 
-_PREFIXES = ("html.", "cell.", "control.", "audio.", "failure.", "scoring.", "warning.")
+_PREFIXES = (
+    "html.",
+    "cell.",
+    "control.",
+    "audio.",
+    "cost.",
+    "failure.",
+    "scoring.",
+    "table.list_separator",
+    "warning.",
+)
 """Of the keys that stand in the page."""
 
 
