@@ -175,6 +175,25 @@ def test_a_server_that_does_not_come_is_told_by_its_role(role: str) -> None:
     assert "resume" in str(caught.value)
 
 
+def test_a_server_is_waited_for_to_the_end_of_the_time() -> None:
+    """The pauses grow, but none of the time that was given is left out."""
+    asked: list[float] = []
+
+    async def ask(_until: float) -> Trouble:
+        asked.append(asyncio.get_running_loop().time())
+        return Trouble(FailureKind.CONNECTION, "no connection", Next.BACK_OFF, unreachable=True)
+
+    async def work() -> None:
+        probe = Probe("model", "the model", ask, lambda _: None, asyncio.sleep, interval=0.1)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(EndpointError, match=r"within the 0\.4 s"):
+            await probe.until_it_works(0.4)
+        # After 0.1 and 0.3 s, the next pause would be one of 0.4 s.
+        assert asked[-1] - began >= 0.4
+
+    asyncio.run(work())
+
+
 def test_a_run_that_stops_waits_no_more() -> None:
     """Neither for the next probe nor for one that hangs."""
 

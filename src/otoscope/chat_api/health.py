@@ -49,13 +49,14 @@ class Probe:
         loop = asyncio.get_running_loop()
         began, interval, say_at = loop.time(), max(self.interval, LEAST_BETWEEN_PROBES), SAY_AGAIN
         while True:
-            await self.sleep(min(interval, seconds))
+            # The last one is asked when the time is over, and not when there is none for another pause.
+            await self.sleep(min(interval, max(0.0, began + seconds - loop.time())))
             trouble = await self.ask(began + seconds)
             waited = loop.time() - began
             if trouble is None:
                 return waited
             interval = min(MAX_BETWEEN_PROBES, 2 * interval)
-            if waited + interval >= seconds:
+            if waited >= seconds:
                 raise EndpointError(
                     self.role,
                     f"{self.called}: no completion worked within the {seconds:g} s of --wait-ready; the last "
