@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NoReturn
@@ -240,21 +240,23 @@ class ChatEndpoint:
         """Whether an attempt was lost because the server had died; it is back by then."""
         if trouble.next is Next.AT_ONCE or not (trouble.unreachable or trouble.broken):
             return False
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        died = await self._gate.lost(call, self._as_probe(), self._end_of_asking)
-        asking.deadline += loop.time() - began
-        return died
+        return await self._off_the_clock(asking, self._gate.lost(call, self._as_probe(), self._end_of_asking))
 
     async def _was_down(self, trouble: Trouble, asking: _Asking) -> bool:
         """Whether all tries were told server errors because the server was dead; it is back by then."""
         if trouble.kind is not FailureKind.SERVER_ERROR:
             return False
+        return await self._off_the_clock(
+            asking, self._gate.failing(asking.failing_since, self._as_probe(), self._end_of_asking)
+        )
+
+    async def _off_the_clock(self, asking: _Asking, finding_out: Awaitable[bool]) -> bool:
+        """Await something that takes no time of the asking's own."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        died = await self._gate.failing(asking.failing_since, self._as_probe(), self._end_of_asking)
+        found = await finding_out
         asking.deadline += loop.time() - began
-        return died
+        return found
 
     # --- whether a completion works -----------------------------------------------------------------------
 
@@ -438,17 +440,15 @@ class ChatEndpoint:
         message = self._said(row.say.format(limit=limit, error=reason))
         if is_tls(error) and self._last_response is None:
             self._refuse(message)
-        again = row.next
-        broke = row.kind is FailureKind.CONNECTION and not row.unreachable and not row.ours
-        broke_before_reply = broke and not route.answered
-        if broke_before_reply and not route.fresh:
+        trouble = Trouble(row.kind, message, row.next, unreachable=row.unreachable, ours=row.ours)
+        if trouble.broken and not route.answered and not route.fresh:
             # Whatever else is in the pool may be as dead: from here on this request opens its own. And what
             # looks like a broken upload is often a refusal that was lost with the connection.
             route.fresh = True
             route.expect = body.length >= EXPECT_FROM
             if route.reused or route.expect:
-                again = Next.AT_ONCE
-        return Trouble(row.kind, message, again, unreachable=row.unreachable, ours=row.ours)
+                return replace(trouble, next=Next.AT_ONCE)
+        return trouble
 
     async def _after_refusal(
         self,

@@ -239,7 +239,7 @@ class Gate:
                 f"works again, {self.seconds:g} s at most"
             )
             waited = await probe.until_it_works(self.seconds)
-            one_by_one = f"; {len(self._alone)} that were in flight go first, one at a time"
+            one_by_one = f"; what was in flight goes first, one at a time: {len(self._alone)}"
             probe.tell(f"{probe.called} is back after {waited:.0f} s{one_by_one if self._alone else ''}")
             self._back = self._heard = self._served = asyncio.get_running_loop().time()
             for call in self._calls:
