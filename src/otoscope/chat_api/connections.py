@@ -7,7 +7,7 @@ import contextlib
 import os
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ class _Transfer:
 class Connections:
     """The connections to one endpoint: a pool, and single ones for attempts after a broken connection.
 
-    Raises ``ConfigError`` for a proxy in the environment, or a file of certificates, that cannot be used.
+    Raises ``ConfigError`` for a proxy in the environment that cannot be used.
     """
 
     def __init__(self, settings: EndpointSettings) -> None:
@@ -200,6 +200,7 @@ class Connections:
         self._url = _ascii(settings.url)
         self._headers = _headers(settings)
         self._proxy = _proxy(settings.url)
+        self._trust = _trust(settings.ca_file) if settings.url.startswith("https:") else ()
         self.mask = Mask(settings, self._proxy)
         self._multi: pycurl.AsyncCurlMulti | None = None
         self._unused: list[Any] = []
@@ -312,8 +313,8 @@ class Connections:
         curl.setopt(pycurl.FORBID_REUSE, route.fresh)
         curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
         curl.setopt(pycurl.WRITEFUNCTION, transfer.take)
-        if url.startswith("https:"):
-            _trust(curl, self._settings.ca_file)
+        for option, value in self._trust:
+            curl.setopt(option, value)
         headers = self._headers
         if body is not None:
             curl.setopt(pycurl.POST, 1)
@@ -379,8 +380,8 @@ def _want_of_descriptors() -> int | None:
     return None
 
 
-def _trust(curl: Any, ca_file: Path | None) -> None:
-    """Verify servers by these certificates, else by those that Python takes.
+def _trust(ca_file: Path | None) -> Sequence[tuple[int, str | int]]:
+    """Return the options that verify servers by these certificates, else by those that Python takes.
 
     Those are of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``, else the system's.
     """
@@ -389,16 +390,16 @@ def _trust(curl: Any, ca_file: Path | None) -> None:
         # libcurl has a folder of its own besides, unless another one is named.
         file, folder = str(ca_file), os.devnull
     elif sys.platform in ("win32", "darwin") and not system.cafile:
-        curl.setopt(pycurl.SSL_OPTIONS, pycurl.SSLOPT_NATIVE_CA)
-        return
+        return [(pycurl.SSL_OPTIONS, pycurl.SSLOPT_NATIVE_CA)]
     else:
         file, folder = system.cafile, system.capath
-    if file:
-        curl.setopt(pycurl.CAINFO, file)
-        curl.setopt(pycurl.PROXY_CAINFO, file)
-    if folder:
-        curl.setopt(pycurl.CAPATH, folder)
-        curl.setopt(pycurl.PROXY_CAPATH, folder)
+    given = (
+        (pycurl.CAINFO, file),
+        (pycurl.PROXY_CAINFO, file),
+        (pycurl.CAPATH, folder),
+        (pycurl.PROXY_CAPATH, folder),
+    )
+    return [(option, value) for option, value in given if value]
 
 
 def _ascii(url: str) -> str:
