@@ -320,7 +320,8 @@ class _Job:
         """Fetch the metadata, once more where they are damaged, and choose the samples."""
         root = process.metadata(_METADATA)
         try:
-            dataset.read_records(root / _METADATA)
+            for _ in dataset.read_records(root / _METADATA):
+                pass  # to its end, where a damaged file is cut
         except DatasetError as error:
             self._tell(Notice(f"{error}; it is fetched once more"))
             root = process.metadata(_METADATA, again=True)

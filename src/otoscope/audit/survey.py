@@ -46,7 +46,7 @@ def survey(root: Path, selection: SelectionSettings, *, needed: bool = False) ->
     """
     root = find_root(root)
     try:
-        records = read_records(root / "Chat" / METADATA)
+        records = list(read_records(root / "Chat" / METADATA))
     except OSError as error:
         raise DatasetError(f"{root / 'Chat' / METADATA}: cannot be read: {error.strerror or error}") from None
     findings: list[Finding] = []

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from otoscope.benchmark import HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASKS
 from otoscope.errors import DatasetError, did_you_mean
-from otoscope.nesting import decoded
+from otoscope.nesting import MAX_DEPTH, decoded, refuse_deep
 from otoscope.records import Sample, canonical_digest
 
 METADATA = "Chat_meta.json"
+_BLOCK = 1 << 18
+_DECODER = json.JSONDecoder()
+_SPACE = frozenset(" \t\n\r")
 # Without one of these no path is absolute or climbs. Almost none has one, and pathlib takes its time.
 _MAY_LEAVE = re.compile(r"\A/|\.\.|[:\\]")
 _TEXT_FIELDS = ("path", "question", "answer_gt", "task_name", "dataset_name")
@@ -37,19 +42,102 @@ def find_root(given: Path) -> Path:
     )
 
 
-def read_records(path: Path) -> list[Any]:
-    """Return the records as they stand in the file. Raises ``DatasetError``, and ``OSError``."""
-    content = path.read_bytes()
-    size = len(content)
+def read_records(path: Path) -> Iterator[Any]:
+    """Yield the records as they stand in the file, one at a time: it is never held whole.
+
+    Raises ``DatasetError``, what is wrong at its end only after the records before that, and ``OSError``.
+    """
+    read = 0
     try:
-        # As json.loads does, which would hold bytes, text and records at the same time.
-        text = content.decode(json.detect_encoding(content), "surrogatepass")
-        del content
-        records = decoded(text)
+        for record in _streamed(path):
+            yield record
+            read += 1
+    except _NotPlainError:
+        yield from _read_whole(path)[read:]
+
+
+class _NotPlainError(Exception):
+    """The file is no list of records; what is wrong with it shows when it is read whole."""
+
+
+def _streamed(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        try:
+            window = _Window(file)
+            if window.take() != "[":
+                raise _NotPlainError
+            if window.token() != "]":
+                yield window.value()
+                while window.token() == ",":
+                    window.take()
+                    yield window.value()
+            if window.take() != "]" or window.token():
+                raise _NotPlainError
+        except (ValueError, RecursionError):
+            raise _NotPlainError from None
+
+
+class _Window:
+    """What was read of a JSON text and is not done with. Raises ``ValueError`` for what is no JSON."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        start = file.read(_BLOCK)
+        self._decoder = codecs.getincrementaldecoder(json.detect_encoding(start))("surrogatepass")
+        self._text = self._decoder.decode(start)
+        self._at = 0
+
+    def token(self) -> str:
+        """Return the character that comes next, after white space; empty at the end."""
+        while True:
+            while self._text[self._at : self._at + 1] in _SPACE:
+                self._at += 1
+            if (token := self._text[self._at : self._at + 1]) or not self._more():
+                return token
+
+    def take(self) -> str:
+        """Return that character and go on after it."""
+        token = self.token()
+        self._at += 1
+        return token
+
+    def value(self) -> Any:
+        """Return the value that comes next and go on after it."""
+        self.token()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+                # A number may go on behind the window: 1 and 1e may be 1e16.
+                if self._after_space(end) in (",", "]") or not self._more():
+                    break
+            except ValueError:
+                if not self._more():
+                    raise
+        if self._text.count("{", self._at, end) + self._text.count("[", self._at, end) >= MAX_DEPTH:
+            refuse_deep(value, MAX_DEPTH - 1)
+        self._at = end
+        return value
+
+    def _after_space(self, at: int) -> str:
+        while (character := self._text[at : at + 1]) in _SPACE:
+            at += 1
+        return character
+
+    def _more(self) -> bool:
+        block = self._file.read(_BLOCK)
+        self._text = self._text[self._at :] + self._decoder.decode(block, final=not block)
+        self._at = 0
+        return bool(block)
+
+
+def _read_whole(path: Path) -> list[Any]:
+    content = path.read_bytes()
+    try:
+        records = decoded(content)
     except ValueError as error:
         raise DatasetError(
-            f"{path}: is not valid JSON ({error}); it has {size} bytes. Fetch it again: it may be cut "
-            "off, or a Git LFS pointer instead of the file"
+            f"{path}: is not valid JSON ({error}); it has {len(content)} bytes. Fetch it again: it may be "
+            "cut off, or a Git LFS pointer instead of the file"
         ) from None
     if not isinstance(records, list):
         raise DatasetError(
