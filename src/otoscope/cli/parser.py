@@ -146,7 +146,9 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--extra-headers", metavar="JSON", help="additional HTTP headers")
     group.add_argument("--stream", action="store_true", help="ask for streamed replies")
     group.add_argument(
-        "--audio-part", choices=AUDIO_PARTS, help="wire form of the clip (default input_audio)"
+        "--audio-part",
+        choices=AUDIO_PARTS,
+        help="wire form of the clip (default: input_audio, and what the server takes where it refuses that)",
     )
     group.add_argument(
         "--audio-policy",
@@ -234,10 +236,12 @@ def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
         "--max-judge-calls",
         type=int,
         metavar="N",
-        help="stop, resumably, after so many requests; like the next two with what the run used before",
+        help="stop after so many requests, those of the run's earlier starts included; it can be resumed",
     )
-    group.add_argument("--max-judge-tokens", type=float, metavar="N", help="of requests and replies")
-    group.add_argument("--max-cost", type=float, metavar="X", help="in the currency of --judge-price")
+    group.add_argument(
+        "--max-judge-tokens", type=float, metavar="N", help="likewise, after so many tokens in and out"
+    )
+    group.add_argument("--max-cost", type=float, metavar="X", help="likewise, at this cost by --judge-price")
     group.add_argument(
         "--judge-price", metavar="IN,OUT", help="what a million tokens in and out cost, e.g. 2.5,10"
     )
