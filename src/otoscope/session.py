@@ -94,11 +94,12 @@ async def carry_out(
 def _verdicts_owed(store: RunStore, samples: Sequence[Sample]) -> int:
     """Return how many verdicts a resume would owe."""
     orders = judged_orders(store.manifest)
-    plan = store.plan(samples, orders, store.manifest["judge_id"], clip_changed=_no, mended=_no)
+    plan = store.plan(samples, orders, store.manifest["judge_id"], clip_changed=no_clip, mended=no_clip)
     return len(plan.verdicts) + len(orders) * len(plan.answers)
 
 
-def _no(*_: object) -> bool:
+def no_clip(*_: object) -> bool:
+    """Say of a clip that nothing has changed, where none is read."""
     return False
 
 

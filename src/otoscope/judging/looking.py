@@ -17,6 +17,7 @@ from otoscope.nesting import STORED_DEPTH, decoded
 from otoscope.opening import asks_another_judge, continued, peek, requested_judge, settings_for
 from otoscope.records import Order, RunStarted, Spent
 from otoscope.runs import Run, load_run
+from otoscope.session import no_clip
 from otoscope.store import MANIFEST, SUMMARY, RunStore, answers_digest, is_current_copy, read_manifest
 
 
@@ -155,11 +156,6 @@ def _looked_at(store: RunStore, settings: Settings, path: Path) -> Found:
         estimate=estimated(judge, replace(plan, answers=()), len(orders), samples, store, spent),
     )
     return Owed(source, path, settings, judge, judge_id, started, judged.has_verdicts, spent)
-
-
-def no_clip(*_: object) -> bool:
-    """Say of a clip that nothing has changed: judging reads none."""
-    return False
 
 
 def _has_price(path: Path, settings: Settings) -> bool:

@@ -23,7 +23,7 @@ from otoscope.errors import (
 )
 from otoscope.estimate import in_all
 from otoscope.judge import Judge, JudgeModel
-from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look, no_clip
+from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
 from otoscope.lock import RunLock
 from otoscope.opening import opened
 from otoscope.parts import Parts
@@ -41,7 +41,7 @@ from otoscope.records import (
     Verdict,
 )
 from otoscope.runs import Run, judged_orders
-from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
+from otoscope.session import OnEvent, carry_out, ignore, no_clip, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan, RunStore
 
 MAX_OPEN = 8
