@@ -151,7 +151,9 @@ def test_key_files_from_start_to_resume(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert server.requests[0].headers["authorization"] == "Bearer sk-model-key"
     assert done.stderr.count("chmod 600") == 1
-    assert f"{model} holds a key, and others than its owner may read it" in " ".join(done.stderr.split())
+    assert f"others than its owner may read {model}, which holds a key: chmod 600 '{model}'" in " ".join(
+        done.stderr.split()
+    )
     assert f"--api-key-file '{model}' --judge-api-key-file {judge}" in done.stderr
     assert "..." not in done.stderr
     with ScriptedServer() as server:

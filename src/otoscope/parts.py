@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 
 from otoscope import embedded
@@ -84,7 +85,9 @@ class Parts:
         file = settings.key_file
         if file is not None and file not in self._told and open_to_others(file):
             self._told.add(file)
-            self._notify(f"{file} holds a key, and others than its owner may read it: chmod 600 it")
+            self._notify(
+                f"others than its owner may read {file}, which holds a key: chmod 600 {quote(str(file))}"
+            )
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
         gate = self._gates.setdefault(settings.server, Gate(settings.wait_ready))
         endpoint = ChatEndpoint(

@@ -54,8 +54,9 @@ PROBE_TIMEOUT = 60.0
 
 _CRASH = "the server died while this was in flight, and once more when nothing else was"
 _KEY_ADVICE = {
-    "model": "Give the right one with --api-key or OTOSCOPE_API_KEY",
-    "judge": "Give the right one with --judge-api-key, OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY",
+    "model": "Give the right one with --api-key-file, OTOSCOPE_API_KEY or --api-key",
+    "judge": "Give the right one with --judge-api-key-file, OTOSCOPE_JUDGE_API_KEY, OPENAI_API_KEY or "
+    "--judge-api-key",
 }
 _PLACE_ADVICE = {
     "model": "Check --model and --api-url",

@@ -283,7 +283,10 @@ def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
         help="failures to ask for again, e.g. content_filter",
     )
     group.add_argument(
-        "--allow-changed", action="append", metavar="FIELD", help="model.api_url, judge.api_url"
+        "--allow-changed",
+        action="append",
+        metavar="FIELD",
+        help="what may differ from the stored run: model.api_url, judge.api_url; may be repeated",
     )
     group.add_argument("--take-over", action="store_true", help="take the run from another process")
     shown = parser.add_argument_group("the report")
