@@ -98,6 +98,21 @@ def test_cut_reply_backs_off() -> None:
     assert (failure.kind, failure.attempts) == (FailureKind.CONNECTION, 2)
 
 
+def test_handle_of_a_broken_request_is_used_again() -> None:
+    """However many requests break, there is one handle for those that are made one after the other."""
+    gc.collect()
+    before = sum(isinstance(one, pycurl.Curl) for one in gc.get_objects())
+    gc.disable()  # which would hide what holds itself in a circle
+    try:
+        with ScriptedServer(sequence(Response(cut=20))) as server:
+            failure = failed(settings(server, tries=10))
+        after = sum(isinstance(one, pycurl.Curl) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert failure.attempts == 10
+    assert after - before <= 2  # one that asks whether the server lives
+
+
 def test_cut_reply_on_a_reused_connection_backs_off_too() -> None:
     """Only a connection that broke before the reply began is replaced for nothing."""
 

@@ -270,7 +270,22 @@ class Connections:
         transfer.consent, transfer.head_sent = consent, head_sent
         self._set_up(curl, transfer, url, limit, route, body)
         try:
-            transfer.ended = self._multi.add_handle(curl)
+            exchanged = await self._exchanged(self._multi, curl, transfer, route)
+        except (BrokenError, OSError):
+            self._give_back(curl)
+            raise
+        # One that was cancelled may still be in libcurl's hands.
+        self._give_back(curl)
+        return exchanged
+
+    def _give_back(self, curl: Any) -> None:
+        """Keep a handle for the next request, without what holds it in a circle with its transfer."""
+        curl.reset()
+        self._unused.append(curl)
+
+    async def _exchanged(self, multi: Any, curl: Any, transfer: _Transfer, route: Route) -> Exchanged:
+        try:
+            transfer.ended = multi.add_handle(curl)
             await transfer.ended
         except pycurl.error as error:
             code, message = error.args
@@ -283,15 +298,11 @@ class Connections:
                 raise self._broken(curl, code, message, route) from None
         finally:
             await transfer.end()
-        exchanged = Exchanged(
+        return Exchanged(
             curl.getinfo(pycurl.RESPONSE_CODE),
             transfer.headers,
             None if transfer.reply_too_large else self.mask.reply(transfer.content),
         )
-        # Only now: one that ended otherwise may still be in libcurl's hands.
-        curl.reset()
-        self._unused.append(curl)
-        return exchanged
 
     def _set_up(
         self, curl: Any, transfer: _Transfer, url: str, limit: float, route: Route, body: Body | None
