@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 AUDIT := build/audit
 audit = $(BIN)/python scripts/audit_dependencies.py --pip-audit $(AUDIT)/bin/pip-audit
 
-.PHONY: demo test test-embedded test-browser test-faults check audit format bench bench-full bench-peers clean
+.PHONY: demo test test-embedded test-browser test-faults check audit format bench bench-full bench-peers soak clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -72,6 +72,9 @@ bench-full: $(VENV)/.bench  ## measure the tool itself on all of the data: an ho
 
 bench-peers: $(VENV)/.bench  ## the same for other evaluators, installed into build/peers
 	$(BIN)/python -m benchmarks.peers
+
+soak: $(VENV)/.bench  ## 10,000 short clips against a server that misbehaves: does anything grow? A few minutes
+	$(BIN)/python -m benchmarks.soak
 
 clean:
 	rm -rf $(VENV) build dist outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,8 @@ the same reply after the same latency, so two clients, and two runs of one, meet
 
 ``GET /stats`` tells as JSON what was counted since the last ``POST /reset``. The body of ``/reset`` is a JSON
 object that may set ``answer_latency`` and ``verdict_latency`` (mean seconds, 0 for none), ``sigma`` (of the
-lognormal) and ``keep_seen`` (true: requests made before still make duplicates of those that come).
+lognormal), ``keep_seen`` (true: requests made before still make duplicates of those that come) and ``faults``
+(share of the requests that meet one of :data:`FAULTS`, in their first two attempts).
 """
 
 from __future__ import annotations
@@ -36,6 +37,17 @@ JUDGE = "judge"
 """The model's name that is asked for verdicts."""
 
 Kind = Literal["answers", "verdicts"]
+Fault = Literal["429", "500", "cut", "drop", "truncated", "unclear", "drip", "closed"]
+FAULTS: tuple[Fault, ...] = ("429", "500", "cut", "drop", "truncated", "unclear", "drip", "closed")
+"""Too many requests; server error; connection cut in the middle of the reply, or reset instead of one; JSON
+that ends too soon; a reply without scores (of the model: none); a reply in pieces; a connection that was to
+be kept and is closed after the reply."""
+FAULTY_ATTEMPTS = 2
+"""A request meets a fault in its first attempts alone, so that every one is served in the end."""
+RETRY_AFTER = 0.1
+"""Seconds that a 429 asks for."""
+DRIP = 0.02
+"""Seconds between the pieces of a reply that comes in ten."""
 
 _EDGE = 2048
 """Bytes kept of both ends of a body: the model's name is there, whichever side a client puts it on."""
@@ -45,7 +57,15 @@ _WORDS = (
 ).split()
 _NORMAL = NormalDist()
 _CHAT = b"/chat/completions"
-_REASONS = {200: b"OK", 404: b"Not Found", 400: b"Bad Request"}
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    404: b"Not Found",
+    429: b"Too Many Requests",
+    500: b"Internal Server Error",
+}
+_RE_ASKED = b'"assistant"'
+"""Stands in a request, with these quotes, only where the judge is asked once more after a reply."""
 
 
 @dataclass
@@ -72,6 +92,7 @@ class Counts:
 
     requests: Counter[Kind] = field(default_factory=Counter)
     duplicates: Counter[Kind] = field(default_factory=Counter)
+    faults: Counter[Fault] = field(default_factory=Counter)
     bytes_in: int = 0
     """Of the bodies of chat requests."""
     reply_bytes: int = 0
@@ -108,6 +129,7 @@ class Counts:
         return {
             "requests": {"answers": self.requests["answers"], "verdicts": self.requests["verdicts"]},
             "duplicates": {"answers": self.duplicates["answers"], "verdicts": self.duplicates["verdicts"]},
+            "faults": dict(self.faults),
             "bytes_in": self.bytes_in,
             "reply_bytes": self.reply_bytes,
             "text_bytes": self.text_bytes,
@@ -129,7 +151,9 @@ class State:
     def __init__(self, latencies: Latencies) -> None:
         self.latencies = latencies
         self.counts = Counts()
-        self.seen: set[int] = set()
+        self.seen: Counter[int] = Counter()
+        """How often each request has come, by its digest."""
+        self.fault_share = 0.0
         self._cpu_before = _cpu()
 
     def reset(self, wanted: dict[str, Any]) -> None:
@@ -139,6 +163,7 @@ class State:
             float(wanted.get("verdict_latency", self.latencies.verdicts)),
             float(wanted.get("sigma", self.latencies.sigma)),
         )
+        self.fault_share = float(wanted.get("faults", 0.0))
         self.counts = Counts()
         self._cpu_before = _cpu()
         if not wanted.get("keep_seen"):
@@ -223,9 +248,10 @@ class Connection(asyncio.Protocol):
         counts = state.counts
         model = _model(self._head, self._tail)
         kind: Kind = "verdicts" if model == JUDGE else "answers"
-        if digest in state.seen:
+        attempt = state.seen[digest]
+        if attempt:
             counts.duplicates[kind] += 1
-        state.seen.add(digest)
+        state.seen[digest] += 1
         counts.requests[kind] += 1
         counts.bytes_in += self._size
         counts.moved(1)
@@ -233,11 +259,48 @@ class Connection(asyncio.Protocol):
         counts.latency_sum += latency
         as_json = b"JSON" in self._head or b"JSON" in self._tail
         text = _verdict(digest, as_json=as_json) if kind == "verdicts" else _answer(digest)
+        fault = _fault(state.fault_share, digest, attempt)
+        if fault == "unclear":
+            fault = None if kind == "answers" or _RE_ASKED in self._tail else fault
+            text = text if fault is None else "Both of them are good."
+        if fault is not None:
+            counts.faults[fault] += 1
         reply = _completion(model, text, digest, self._size)
-        if latency:
+        if fault is not None and fault != "unclear":
+            self._misbehave(fault, reply)
+            counts.moved(-1)
+        elif latency:
             asyncio.get_running_loop().call_later(latency, self._finish, counts, reply, len(text))
         else:
             self._finish(counts, reply, len(text))
+
+    def _misbehave(self, fault: Fault, reply: bytes) -> None:
+        """Do to a request what the fault says; ``reply`` is the good one."""
+        if self._transport is None:
+            return
+        if fault == "429":
+            self._reply(429, {"error": {"message": "slow down"}}, b"Retry-After: %g\r\n" % RETRY_AFTER)
+        elif fault == "500":
+            self._reply(500, {"error": {"message": "try again"}})
+        elif fault == "drop":
+            self._transport.abort()
+        elif fault == "truncated":
+            self._write(200, reply[: len(reply) // 2])
+        else:
+            whole = _rendered(200, reply)
+            if fault == "drip":
+                step = -(-len(whole) // 10)
+                self._drip([whole[at : at + step] for at in range(0, len(whole), step)])
+                return
+            self._transport.write(whole[: len(whole) // 2] if fault == "cut" else whole)
+            self._transport.close()
+
+    def _drip(self, pieces: list[bytes]) -> None:
+        if self._transport is None:
+            return
+        self._transport.write(pieces[0])
+        if len(pieces) > 1:
+            asyncio.get_running_loop().call_later(DRIP, self._drip, pieces[1:])
 
     def _finish(self, counts: Counts, reply: bytes, text_bytes: int) -> None:
         counts.moved(-1)
@@ -249,15 +312,28 @@ class Connection(asyncio.Protocol):
         counts.last_reply = time.time()
         self._write(200, reply)
 
-    def _reply(self, status: int, value: Any) -> None:
-        self._write(status, json.dumps(value).encode())
+    def _reply(self, status: int, value: Any, more_head: bytes = b"") -> None:
+        self._write(status, json.dumps(value).encode(), more_head)
 
-    def _write(self, status: int, body: bytes) -> None:
+    def _write(self, status: int, body: bytes, more_head: bytes = b"") -> None:
         if self._transport is not None:
-            self._transport.write(
-                b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-                % (status, _REASONS[status], len(body), body)
-            )
+            self._transport.write(_rendered(status, body, more_head))
+
+
+def _rendered(status: int, body: bytes, more_head: bytes = b"") -> bytes:
+    """Return a whole reply; ``more_head`` are further lines of its head."""
+    head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    return head % (status, _REASONS[status], len(body)) + more_head + b"\r\n" + body
+
+
+def _fault(share: float, digest: int, attempt: int) -> Fault | None:
+    """Return the fault that this attempt at a request meets; always the same one."""
+    if not share or attempt >= FAULTY_ATTEMPTS:
+        return None
+    drawn = xxhash.xxh3_64_intdigest(digest.to_bytes(16, "big"), seed=attempt + 1)
+    if drawn % 2**32 >= share * 2**32:
+        return None
+    return FAULTS[(drawn >> 32) % len(FAULTS)]
 
 
 def _model(head: bytes, tail: bytes) -> str:

@@ -14,13 +14,15 @@ import tracemalloc
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from benchmarks import data_sets
-from benchmarks.loopback_server import JUDGE, Latencies
+from benchmarks.loopback_server import FAULTS, JUDGE, Latencies
 from benchmarks.processes import CommandError, Running, Server, measure
 from benchmarks.run import Row
+from benchmarks.soak import Look, Soaked, criteria, soak
 from otoscope import run_task
 from otoscope.benchmark import TASKS
 from otoscope.records import Event, Judged
@@ -108,7 +110,7 @@ def test_the_floor_client_sends_the_same_requests(server: Server, tmp_path: Path
     again = server.stats()
     assert again["duplicates"] == again["requests"] == sent["requests"]
     assert again["bytes_in"] == sent["bytes_in"]
-    kept = [json.loads(line) for line in (tmp_path / "floor.jsonl").read_text().splitlines()]
+    kept = [json.loads(line) for line in (tmp_path / "floor.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sum("answer" in line for line in kept) == 16
     assert sum("verdict" in line for line in kept) == 32
 
@@ -190,7 +192,7 @@ BYTES_PER_SAMPLE = 4500
 
 
 def _bytes_read() -> int:
-    return int(dict(line.split(": ") for line in IO.read_text().splitlines())["rchar"])
+    return int(dict(line.split(": ") for line in IO.read_text(encoding="utf-8").splitlines())["rchar"])
 
 
 # --- what a start costs -------------------------------------------------------------------------------------
@@ -237,6 +239,48 @@ def test_modules_imported_before_the_first_request(server: Server, tmp_path: Pat
 
 
 HELP_MODULES, EVAL_MODULES = 200, 620
+
+
+# --- what a run that meets faults holds ---------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not IO.exists(), reason="what a process holds is read in /proc")
+def test_faults_leave_nothing_open(tmp_path: Path) -> None:
+    """After hundreds of faults a run holds no more tasks than at its tenth, and connections for its calls."""
+    data = data_sets.short_clips(tmp_path, write_data(tmp_path / "source", each=4), 400)
+    soaked = soak(data, tmp_path, 400, every=0.02, slots=2, faults=0.2)
+    assert set(soaked.stats["faults"]) == set(FAULTS)
+    assert soaked.looks[-1].lines > 2 * 390
+    first, last = soaked.tenth(1), soaked.tenth(10)
+    assert median(look.tasks for look in last) <= max(look.tasks for look in first)
+    # Of the four calls at a time each may have come to a connection of its own since.
+    assert median(look.descriptors for look in last) <= max(look.descriptors for look in first) + 4
+
+
+def test_growth_is_a_miss() -> None:
+    """Each thing that grows with the run is told by its name; a run that grows in nothing passes."""
+
+    def missed(**growing: float) -> list[str]:
+        def held(name: str, start: float, lines: int) -> int:
+            return int(start + growing.get(name, 0) * lines)
+
+        looks = [
+            Look(
+                n,
+                held("rss", 1e8, n),
+                held("descriptors", 40, n),
+                held("threads", 8, n),
+                held("tasks", 36, n),
+            )
+            for n in range(1, 201)
+        ]
+        return [one.what.split()[0].strip(":") for one in criteria(Soaked(100, looks, {}, 1)) if not one.met]
+
+    assert missed() == []
+    assert missed(descriptors=0.05) == ["descriptors"]
+    assert missed(tasks=0.05) == ["tasks"]
+    assert missed(threads=0.05) == ["threads"]
+    assert missed(rss=1e5) == ["memory", "the"]
 
 
 # --- the tools that measure ---------------------------------------------------------------------------------
