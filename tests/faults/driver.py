@@ -130,6 +130,9 @@ def comparable(summary: Mapping[str, Any]) -> dict[str, Any]:
     for role in ("model", "judge"):
         kept["fingerprint"]["requested"][role].pop("api_url")
         kept["fingerprint"]["observed"][role].pop("endpoints")
+    # Requests that brought no reply count, too: those are what interfering makes.
+    calls = kept["usage"]["judge"].pop("calls", None)
+    assert calls is None or calls >= kept["usage"]["judge"]["replies"]
     # What the interference left in the files is told: that, and only that, may be new.
     kept["warnings"] = [warning for warning in kept["warnings"] if warning["name"] != SKIPPED_LINES]
     return kept
