@@ -421,7 +421,7 @@ def test_the_page_can_say_all_that_it_says_in_both_languages(small: Reported, tm
         used = set(re.findall(r'data-text="([^"]*)"', text))
         for marked in re.findall(r'data-(?:values|say-[a-z-]+)="([^"]*)"', text):
             used.update(keys_of(json.loads(html.unescape(marked))))
-        assert len(runs) > 2 or used >= {"cost.paid", "cost.calls", "table.list_separator"}
+        assert len(runs) > 2 or used >= {"cost.paid", "cost.calls", "cost.separator"}
         for language in LANGUAGES:
             assert used - there[language].keys() == set()
 

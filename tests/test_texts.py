@@ -25,6 +25,14 @@ def test_every_language_has_the_same_keys_and_values() -> None:
             assert fields(text) == fields(english[key]), f"{language}: {key}"
 
 
+def test_parentheses_close_in_the_width_in_which_they_open() -> None:
+    """Chinese has its own, which a text may take for one end alone."""
+    for language in LANGUAGES:
+        for key, text in catalogue(language).texts.items():
+            for opening, closing in ("()", "（）", "[]", "「」"):
+                assert text.count(opening) == text.count(closing), (language, key)
+
+
 def test_a_text_is_filled_in() -> None:
     """Values are filled in by name; a missing key or language is an error."""
     say = catalogue("zh")

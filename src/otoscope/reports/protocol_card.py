@@ -72,7 +72,7 @@ def _facts(run: Reported, say: Catalogue, scoring: str) -> Iterator[tuple[str, s
     yield from _counts(summary, say)
     yield "intervals", say("table.interval_label")
     yield "tokens", listed(_tokens(summary, say))
-    yield "cost", listed(say(key, **values) for key, values in cost_told(summary))
+    yield "cost", say("cost.separator").join(say(key, **values) for key, values in cost_told(summary))
     yield (
         "versions",
         say("table.versions", run=inert(run.manifest.get("package_version") or "?"), report=__version__),

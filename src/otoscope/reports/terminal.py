@@ -285,7 +285,7 @@ class _Report:
         if used := self._used():
             yield "tokens", used
         if cost := [self._clean(self._texts(key, **values)) for key, values in cost_told(summary)]:
-            yield "cost", self._texts("table.list_separator").join(cost)
+            yield "cost", self._texts("cost.separator").join(cost)
         for role in ("model", "judge"):
             if sent := self._sent(role):
                 yield "sent", self._say(f"sent_to_{role}", sent=sent)

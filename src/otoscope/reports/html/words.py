@@ -11,17 +11,7 @@ from markupsafe import Markup, escape
 
 from otoscope.texts import LANGUAGES, Catalogue, catalogue
 
-_PREFIXES = (
-    "html.",
-    "cell.",
-    "control.",
-    "audio.",
-    "cost.",
-    "failure.",
-    "scoring.",
-    "table.list_separator",
-    "warning.",
-)
+_PREFIXES = ("html.", "cell.", "control.", "audio.", "cost.", "failure.", "scoring.", "warning.")
 """Of the keys that stand in the page."""
 
 
