@@ -62,7 +62,7 @@ def short_clips(folder: Path, source: Path, samples: int) -> Path:
         question = f"{record['question']} ({number})"
         path = f"tone_{number % _CLIPS:02d}.wav"
         made.append({**record, "path": path, "question": question, "uniq_id": number})
-    metadata(root).write_text(json.dumps(made), encoding="utf-8")
+    metadata(root).write_text(json.dumps(made), encoding="utf-8", newline="\n")
     return root
 
 

@@ -156,7 +156,7 @@ def _descendants(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                for child in (thread / "children").read_text().split():
+                for child in (thread / "children").read_text(encoding="ascii").split():
                     yield int(child)
                     yield from _descendants(int(child))
 
@@ -164,7 +164,9 @@ def _descendants(pid: int) -> Iterator[int]:
 def _children_cpu(pid: int) -> float:
     """Return the CPU (s) of the children that a process has waited for, also of one that has just ended."""
     # The name of the command stands in brackets and may hold anything.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = (
+        Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    )
     return (int(fields[13]) + int(fields[14])) / _TICKS
 
 

@@ -124,7 +124,7 @@ def main() -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         sizes = list(pool.map(write, clips, chunksize=8))
     text = json.dumps(records, ensure_ascii=False, indent=1)
-    (args.root / "Chat" / "Chat_meta.json").write_text(text, encoding="utf-8")
+    (args.root / "Chat" / "Chat_meta.json").write_text(text, encoding="utf-8", newline="\n")
     seconds = sum(clip.frames / clip.folder.rate for clip in clips)
     told = {
         "samples": len(records),

@@ -64,7 +64,7 @@ def _looked_up(program: Path, packages: Path, service: str) -> list[dict[str, An
             "--progress-spinner", "off", "--format", "json", "--output", str(output),
         ]  # fmt: skip
         done = subprocess.run(  # noqa: S603 (our own command)
-            command, capture_output=True, text=True, timeout=SECONDS, check=False
+            command, capture_output=True, encoding="utf-8", timeout=SECONDS, check=False
         )
         # It ends with 1 for a finding, and for every trouble of its own.
         if not output.exists() or not output.stat().st_size:

@@ -172,7 +172,7 @@ def require_sources() -> None:
 
 def run(command: Sequence[str | Path]) -> None:
     """Run a program; raise a BuildError with its own words when it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run([str(part) for part in command], capture_output=True, encoding="utf-8", check=False)  # noqa: S603
     if done.returncode != 0:
         raise BuildError(f"{command[0]} failed: {done.stderr.strip()}")
 

@@ -273,7 +273,7 @@ def _tell_clips(file: Path, facts: Facts) -> None:
     for line in lines:
         if line["clip"] is not None:
             line["clip"] = facts(line["clip"], int(line["key"].rpartition("#")[2]))
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 
 def control_run(path: Path, control: str, ended: Iterable[Ended] | None = None, **more: Any) -> Path:

@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "otoscope"
 
 LAYERS: dict[str, int] = {
     "_version": 0,
+    "descriptors": 0,
     "records": 0,
     "errors": 0,
     "nesting": 0,
@@ -154,5 +155,5 @@ def test_imports_stand_at_the_top(path: Path) -> None:
 def test_nothing_is_loaded_that_is_not_used(statement: str, absent: str) -> None:
     """Importing the package, building the parser and reading a run load none of the heavy modules."""
     code = f"import sys; {statement}; print(*(m for m in {absent.split()!r} if m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.split() == []

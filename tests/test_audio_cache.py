@@ -128,11 +128,11 @@ def test_a_file_with_a_strange_name_is_left_alone(tmp_path: Path, path: str) -> 
     loader(POLICY, cache).load(path)
     (file,) = kept(cache)
     strange = file.with_name(file.name[:64] + "-note.txt")
-    strange.write_text("mine")
-    (cache / "README").write_text("mine")
+    strange.write_text("mine", encoding="utf-8")
+    (cache / "README").write_text("mine", encoding="utf-8")
     good = sent_bytes(clip_of(loader(POLICY, cache, limit=size_of(cache)).load(path)))
     assert good == file.read_bytes()
-    assert strange.read_text() == (cache / "README").read_text() == "mine"
+    assert strange.read_text(encoding="utf-8") == (cache / "README").read_text(encoding="utf-8") == "mine"
 
 
 def test_what_was_not_used_for_the_longest_time_goes_first(tmp_path: Path) -> None:
@@ -244,7 +244,10 @@ def test_two_processes_fill_one_cache_at_once(tmp_path: Path) -> None:
     asked = json.dumps([str(tmp_path / "cache"), POLICY, paths])
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", _FILL, asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _FILL, asked],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
         )
         for _ in range(2)
     ]
@@ -266,7 +269,7 @@ def test_two_processes_fill_one_cache_at_once(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_is_no_trouble_for_the_clips(tmp_path: Path, path: str) -> None:
     """With a file in the folder's place the clip is sent all the same, and why is known."""
-    (tmp_path / "cache").write_text("a file")
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
     clips = ConvertedClips(tmp_path / "cache", 1000)
     assert content(clips.get("clip", "wav", writes(b"whole"))) == b"whole"
     assert clips.trouble is not None
@@ -331,7 +334,7 @@ def test_a_full_disk_stops_no_run(tmp_path: Path) -> None:
             env=environment(OTOSCOPE_CACHE=str(tmp_path / "cache")),
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
         got = {seen.audio_sha256 for seen in server.requests if seen.kind == "model"}

@@ -355,7 +355,7 @@ def test_every_process_makes_the_same_bytes(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ELSEWHERE, json.dumps([paths, texts])],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     assert json.loads(done.stdout) == here
@@ -452,9 +452,9 @@ def test_a_run_from_before_there_were_policies_goes_on(tmp_path: Path, data: Pat
     """A fingerprint that names no policy means clips as they are."""
     with ScriptedServer() as server:
         evaluate(server, data, tmp_path / "run", None)
-        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
         del manifest["fingerprint"]["prompt"]["audio_policy"], manifest["fingerprint"]["prompt"]["control"]
-        (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+        (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         evaluate(server, data, tmp_path / "run", None)
         assert len(server.requests) == 3
 

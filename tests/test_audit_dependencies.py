@@ -28,12 +28,13 @@ def audited(folder: Path, told: dict[str, Any]) -> subprocess.CompletedProcess[s
         "if isinstance(told, str):\n    sys.exit(told)\n"
         "with open(sys.argv[sys.argv.index('--output') + 1], 'w') as file:\n"
         "    json.dump({'dependencies': told}, file)\n"
-        "sys.exit(any(one.get('vulns') for one in told))\n"
+        "sys.exit(any(one.get('vulns') for one in told))\n",
+        encoding="utf-8",
     )
     program.chmod(0o700)
     return subprocess.run(
         [sys.executable, str(SCRIPT), "--pip-audit", str(program), "--packages", str(folder)],
-        capture_output=True, text=True, check=False,
+        capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
 
 
@@ -66,14 +67,14 @@ def test_no_service_answers(tmp_path: Path, second: Any) -> None:
     assert done.returncode == 2
     assert "no answer from the service osv: ERROR: no connection" in done.stderr
     assert "audit: NOT DONE" in done.stderr
-    assert "|| [ $$? -eq 2 ]" in (REPOSITORY / "Makefile").read_text()
+    assert "|| [ $$? -eq 2 ]" in (REPOSITORY / "Makefile").read_text(encoding="utf-8")
 
 
 def test_without_the_program(tmp_path: Path) -> None:
     """Where pip-audit could not be installed, nothing was looked up."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--pip-audit", str(tmp_path / "gone")],
-        capture_output=True, text=True, check=False,
+        capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "NOT DONE" in done.stderr

@@ -278,7 +278,7 @@ def test_what_earlier_sessions_used_counts_and_a_resume_without_the_flag_has_no_
             with pytest.raises(LimitReachedError, match="20 calls"):
                 run_task(replace(settings, max_judge_calls=20))
             assert len(to_judge(server)) == 20
-        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
         assert "max_judge_calls" not in manifest["settings"]
         run_task(settings)
         assert paid_twice(server) == 0
@@ -320,7 +320,11 @@ def test_a_signal_hurries_a_run_that_waits_at_a_limit(tmp_path: Path) -> None:
         run = tmp_path / "run"
         arguments = flags(server.url, data, "--run-dir", str(run), "--max-judge-calls", "12")
         process = subprocess.Popen(
-            command(*arguments), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command(*arguments),
+            env=environment(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
         )
         assert process.stderr is not None
         while "stopping at a limit" not in process.stderr.readline():
@@ -350,7 +354,7 @@ def test_a_run_that_waits_at_a_limit_can_be_taken_over(tmp_path: Path) -> None:
         arguments = flags(server.url, data, "--run-dir", str(run))
         first = subprocess.Popen(
             command(*arguments, "--max-judge-calls", "12"),
-            env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8",
         )  # fmt: skip
         assert first.stderr is not None
         while "stopping at a limit" not in first.stderr.readline():
@@ -714,7 +718,10 @@ def test_a_price_describes_the_judge(tmp_path: Path) -> None:
     with ScriptedServer(by_model({})) as server:
         settings = config(server.url, data, tmp_path / "run", judge_price="7,9")
         run = run_task(replace(settings, no_judge=True)).path
-        assert json.loads((run / "manifest.json").read_text())["settings"]["judge_price"] == [7.0, 9.0]
+        assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["settings"]["judge_price"] == [
+            7.0,
+            9.0,
+        ]
         (judged,) = judge_runs([run], environ={"OTOSCOPE_JUDGE_API_KEY": "k"})
         assert judged.summary.usage["judge"]["price"] == {"prompt": 7.0, "completion": 9.0}
         other = {"model_id": "other", "api_url": server.url, "api_key": "k"}

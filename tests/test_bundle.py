@@ -169,7 +169,11 @@ def test_no_host_path_or_user_name_is_left(tmp_path: Path, name: str, with_data:
     made, unpacked = bundled(run, tmp_path, with_data=with_data)
     text = content(unpacked) + str(zipfile.ZipFile(made.file).namelist())
     assert [word for word in (*PRIVATE, str(tmp_path)) if word in text] == []
-    assert json.loads((unpacked / "manifest.json").read_text()).keys().isdisjoint({"settings", "root"})
+    assert (
+        json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
+        .keys()
+        .isdisjoint({"settings", "root"})
+    )
     assert not any(
         "request_id" in reply for line in lines(unpacked / "answers.jsonl") for reply in line["replies"]
     )
@@ -247,7 +251,7 @@ def test_a_bundle_of_a_bundle_is_the_same_run(tmp_path: Path) -> None:
     _, once = bundled(run, tmp_path, with_data=False)
     _, twice = bundled(once, tmp_path, with_data=True)
     assert numbers(twice) == numbers(once)
-    manifests = [json.loads((path / "manifest.json").read_text()) for path in (once, twice)]
+    manifests = [json.loads((path / "manifest.json").read_text(encoding="utf-8")) for path in (once, twice)]
     assert manifests[0] == manifests[1]
     assert manifests[1]["withheld"] == ["question", "answer_gt", "meta_info", "answer", "judge_reply"]
     assert "without its texts" in manifests[1]["cannot_be_judged"]
@@ -316,7 +320,10 @@ def test_a_copy_for_another_judge_is_bundled_without_its_source(tmp_path: Path) 
     assert len(samples) == 32
     _, unpacked = bundled(tmp_path / "copy", tmp_path, with_data=False)
     assert numbers(unpacked)["answers"]["answered"] == 31
-    assert json.loads((unpacked / "manifest.json").read_text())["answers_from"].keys() == {"run_id", "sha256"}
+    assert json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))["answers_from"].keys() == {
+        "run_id",
+        "sha256",
+    }
 
 
 def test_what_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
@@ -520,12 +527,12 @@ def test_prompts_selection_and_keys_of_a_run_are_scrubbed(tmp_path: Path, with_d
     about["fingerprint"]["prompt"] = prompt
     more = {"fingerprint": about["fingerprint"], "judge_id": about["judge_id"], "tags": about["tags"]}
     run = write_run(tmp_path / "run", small_run(), **more)
-    stored = json.loads((run / "manifest.json").read_text())
+    stored = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     stored["selection"]["tasks"].append("/mnt/carol/tasks")
-    (run / "manifest.json").write_text(json.dumps(stored))
+    (run / "manifest.json").write_text(json.dumps(stored), encoding="utf-8")
     _, unpacked = bundled(run, tmp_path, with_data=with_data)
     assert [word for word in ("carol", "gpu17", "bob", "C:/", "/mnt") if word in content(unpacked)] == []
-    shown = json.loads((unpacked / "manifest.json").read_text())["fingerprint"]["prompt"]
+    shown = json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))["fingerprint"]["prompt"]
     assert shown["template"].endswith(" {question}")
     assert shown["templates"][0]["template"].startswith("{question} ")
     assert [variant["rows"] for variant in shown["templates"]] == [2, 1]
@@ -535,9 +542,9 @@ def test_the_benchmarks_own_prompt_stays_as_it_is(tmp_path: Path) -> None:
     """Also where a user is called like the placeholder."""
     run = write_run(tmp_path / "run", small_run(), label="/home/question/runs")
     _, unpacked = bundled(run, tmp_path, with_data=True)
-    shown = json.loads((unpacked / "manifest.json").read_text())
+    shown = json.loads((unpacked / "manifest.json").read_text(encoding="utf-8"))
     assert shown["fingerprint"]["prompt"] == PROMPT
-    assert shown["selection"] == json.loads((run / "manifest.json").read_text())["selection"]
+    assert shown["selection"] == json.loads((run / "manifest.json").read_text(encoding="utf-8"))["selection"]
 
 
 def test_hosts_and_users_are_taken_out_where_they_stand_alone() -> None:

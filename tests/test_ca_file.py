@@ -34,7 +34,7 @@ def test_the_file_vouches_for_both_servers(tmp_path: Path) -> None:
         another = ["--judge-model", "k", "--judge-api-url", server.url, "--judge-api-key", "EMPTY"]
         judged = otoscope("judge", run, *another, "--ca-file", trusted)
         assert judged.returncode == 0, judged.stderr
-    assert trusted not in (tmp_path / "run" / "manifest.json").read_text()
+    assert trusted not in (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
 
 
 def test_the_command_to_resume_names_the_file(tmp_path: Path) -> None:

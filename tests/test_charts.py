@@ -214,7 +214,7 @@ def apart(code: str, **environ: str) -> list[str]:
         cwd=REPOSITORY,
         env={**os.environ, **environ},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     assert done.stderr == ""
@@ -667,6 +667,6 @@ def test_chinese_pdf_falls_back_to_english_without_a_font(
 
 def test_a_folder_that_cannot_be_written_is_a_users_mistake(tmp_path: Path) -> None:
     """The message names the place and what to do."""
-    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"taken.*--figures"):
         write_figures([reported(a_few())], tmp_path / "taken", file_format="svg", language="en")

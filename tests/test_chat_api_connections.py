@@ -432,7 +432,7 @@ def test_proxy_that_is_no_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_netrc_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None) -> None:
     """A login for the host in ~/.netrc neither replaces our key nor is sent without one."""
     netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login me password netrc-password\n")
+    netrc.write_text("machine 127.0.0.1 login me password netrc-password\n", encoding="utf-8")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     with ScriptedServer() as server:

@@ -431,7 +431,11 @@ def test_a_signal_saves_the_state_and_prints_the_way_back(tmp_path: Path, number
     with ScriptedServer(delayed(scripted_answers(), model=0.05, judge=0.05)) as server:
         arguments = flags(server.url, data, "--run-dir", str(run))
         process = subprocess.Popen(
-            command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command(*arguments),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
         )
         until(lambda: len(server.requests) > 30)
         process.send_signal(number)
@@ -439,7 +443,7 @@ def test_a_signal_saves_the_state_and_prints_the_way_back(tmp_path: Path, number
         assert process.returncode == code
         assert f"otoscope eval --use-cache {run}" in complaint
         assert "Traceback" not in complaint
-        stored = json.loads((run / "summary.json").read_text())
+        stored = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         assert stored["counts"]["pending"] > 0
         resumed = otoscope(*flags(server.url, data, "--run-dir", str(run)))
         assert resumed.returncode == 0, resumed.stderr
@@ -459,7 +463,7 @@ def test_ctrl_c_outside_of_the_work_exits_130(tmp_path: Path) -> None:
         writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         process = subprocess.Popen(
             command("report", str(tmp_path / "run"), "--format", "json"),
-            env=environment(), stdout=writing.fileno(), stderr=subprocess.PIPE, text=True,
+            env=environment(), stdout=writing.fileno(), stderr=subprocess.PIPE, encoding="utf-8",
         )  # fmt: skip
         until(lambda: len(select.select([reading], [], [], 0)[0]) == 1)
         process.send_signal(signal.SIGINT)
@@ -486,7 +490,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(6) == 130
         assert time.monotonic() - begun < 6
-    assert json.loads((run / "summary.json").read_text())["counts"]["pending"] > 0
+    assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["counts"]["pending"] > 0
 
 
 def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:

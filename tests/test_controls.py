@@ -434,7 +434,7 @@ def test_the_command_says_boldly_that_it_is_a_control(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("CONTROL RUN: ")
     assert "Not an evaluation of the model" in done.stderr.splitlines()[0]
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     assert summary["control"] == "shuffled"
     assert summary["counts"]["scored"] == 2
 

@@ -373,7 +373,7 @@ def test_an_interrupted_download_goes_on(hub: HubServer, tmp_path: Path) -> None
     hub.files[large] = os.urandom(400_000)
     hub.hold = threading.Event()
     environ = environment(**hub.environment(str(tmp_path)))
-    process = subprocess.Popen(command(*chosen()), env=environ, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command(*chosen()), env=environ, stderr=subprocess.PIPE, encoding="utf-8")
     assert hub.held.wait(60)
     partial = tmp_path / CACHED / f"{large}.incomplete"
     while not (partial.exists() and partial.stat().st_size):

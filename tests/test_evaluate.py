@@ -68,7 +68,7 @@ def test_the_demonstration_clips_are_evaluated_whole(tmp_path: Path) -> None:
     assert {path.name for path in run.path.iterdir()} == {
         "manifest.json", "answers.jsonl", "verdicts.jsonl", "samples.jsonl", "summary.json",
     }  # fmt: skip
-    assert json.loads((run.path / "summary.json").read_text()) == json.loads(
+    assert json.loads((run.path / "summary.json").read_text(encoding="utf-8")) == json.loads(
         json.dumps(run.summary.to_json(), allow_nan=False)
     )
     assert load_run(run.path) == run
@@ -478,7 +478,7 @@ def test_another_url_is_refused_until_it_is_allowed(tmp_path: Path) -> None:
         with pytest.raises(RunDirectoryError, match=r"--allow-changed model\.api_url"):
             run_task(moved)
         run_task(replace(moved, allow_changed=["model.api_url"]))
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["allowed_changes"] == [{"field": "model.api_url", "from": one.url, "to": two.url}]
 
 
@@ -514,9 +514,9 @@ def test_a_changed_record_or_clip_is_owed_again(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         run_task(config(server.url, data, tmp_path / "run"))
         server.reset()
-        records = json.loads(metadata.read_text())
+        records = json.loads(metadata.read_text(encoding="utf-8"))
         records[0]["question"] = "What else?"
-        metadata.write_text(json.dumps(records))
+        metadata.write_text(json.dumps(records), encoding="utf-8")
         write_wav(data / "Chat" / "sound_QA_tones" / "clip_0.wav", tone=999)
         (data / "Chat" / "music_QA_tones" / "clip_0.wav").touch()
         run = run_task(config(server.url, data, tmp_path / "run"))

@@ -402,7 +402,7 @@ def test_a_parameter_that_is_no_finite_number_is_left_out(tmp_path: Path) -> Non
     row = batch_output(metadata(1), "mine", REFERENCE_FIRST, "8 7")
     row["openai_args"] |= {"temperature": True, "max_tokens": "INFINITE"}
     path = write_lines(tmp_path / "b.jsonl", [row])
-    path.write_text(path.read_text().replace('"INFINITE"', "1e999"))
+    path.write_text(path.read_text(encoding="utf-8").replace('"INFINITE"', "1e999"), encoding="utf-8")
     assert verdicts(read_file(path))[0].reply.parameters == {}
 
 

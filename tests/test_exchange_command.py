@@ -145,5 +145,5 @@ def test_an_export_of_a_judged_import_with_unknown_answers_leaves_them_out(tmp_p
     done = otoscope("export", str(tmp_path / "run"), "--to", str(tmp_path / "out"))
     assert done.returncode == 0
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["chat_score.json"]
-    assert json.loads((tmp_path / "out" / "chat_score.json").read_text()) == scores
+    assert json.loads((tmp_path / "out" / "chat_score.json").read_text(encoding="utf-8")) == scores
     assert len(lines(tmp_path / "run" / "verdicts.jsonl")) == 2

@@ -65,7 +65,7 @@ def test_the_files_hold_the_answers_and_the_first_replies(tmp_path: Path) -> Non
         assert result["meta_info"] == outcome.sample.description
     for order in Order:
         outputs = lines(tmp_path / "official" / OUTPUTS[order])
-        scores = json.loads((tmp_path / "official" / CHAT_SCORES[order]).read_text())
+        scores = json.loads((tmp_path / "official" / CHAT_SCORES[order]).read_text(encoding="utf-8"))
         told = [first_replies(outcome)[order] for outcome in outcomes]
         assert [output["gen"] for output in outputs] == told
         assert [score["gpt-score"] for score in scores] == told
@@ -79,7 +79,7 @@ def test_the_first_reply_counts_also_where_the_second_was_the_verdict(tmp_path: 
     assert run.summary.counts["scored"] == 24
     export_run(run.path, tmp_path / "official")
     for name in CHAT_SCORES.values():
-        scores = json.loads((tmp_path / "official" / name).read_text())
+        scores = json.loads((tmp_path / "official" / name).read_text(encoding="utf-8"))
         assert [s["uniq_id"] for s in scores if s["gpt-score"] == "Both answers are fine."] == [1]
 
 
@@ -219,7 +219,9 @@ def test_expected_scores_have_no_official_files(tmp_path: Path) -> None:
     for line in verdicts:
         line["score_kind"] = "expected"
         line["replies"][-1]["probabilities"] = {"first_mean": 5.0, "second_mean": 5.0}
-    (run.path / "verdicts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in verdicts))
+    (run.path / "verdicts.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in verdicts), encoding="utf-8"
+    )
     exported = export_run(run.path, tmp_path / "official")
     assert exported.expected_scores
     assert exported.rows == {"Chat_result_modelx.jsonl": 24}
@@ -231,7 +233,7 @@ def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     folder = tmp_path / "official"
     export_run(run.path, folder)
-    (folder / "mine.txt").write_text("kept")
+    (folder / "mine.txt").write_text("kept", encoding="utf-8")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ConfigError, match="--force"):
         export_run(run.path, folder)
@@ -250,7 +252,7 @@ def test_scores_that_were_never_joined_are_written_as_they_came(tmp_path: Path) 
     imported = import_files(ImportSettings(files=[path], run_dir=tmp_path / "imported"))
     exported = export_run(imported.run.path, tmp_path / "official")
     assert exported.rows == {"chat_score.json": 2}
-    written = json.loads((tmp_path / "official" / "chat_score.json").read_text())
+    written = json.loads((tmp_path / "official" / "chat_score.json").read_text(encoding="utf-8"))
     assert written == scores
     assert official_scores(tmp_path / "official" / "chat_score.json", cir=False) == official_scores(
         path, cir=False
@@ -267,6 +269,6 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A file in the folder's place is an error with its name."""
     run = a_run(tmp_path, no_judge=True)
-    (tmp_path / "official").write_text("a file")
+    (tmp_path / "official").write_text("a file", encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="official"):
         export_run(run.path, tmp_path / "official")

@@ -110,10 +110,10 @@ def test_a_run_prints_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
     """What a server says in answers, errors and names, and what a data set says, is told as text."""
     data = write_data(tmp_path / "data", each=1, tasks=["sound_QA", "music_QA"])
     meta = data / "Chat" / "Chat_meta.json"
-    records = json.loads(meta.read_text())
+    records = json.loads(meta.read_text(encoding="utf-8"))
     for record in records:
         record["question"] = record["answer_gt"] = STEERS
-    meta.write_text(json.dumps(records))
+    meta.write_text(json.dumps(records), encoding="utf-8")
     with ScriptedServer(
         lambda seen, _attempt: (
             Response(status=400, error={"message": STEERS})

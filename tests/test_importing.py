@@ -40,7 +40,7 @@ def import_to(tmp_path: Path, *files: Path, **more: Any) -> Imported:
 
 def manifest_of(imported: Imported) -> dict[str, Any]:
     """Return the run's manifest."""
-    manifest: dict[str, Any] = json.loads((imported.run.path / "manifest.json").read_text())
+    manifest: dict[str, Any] = json.loads((imported.run.path / "manifest.json").read_text(encoding="utf-8"))
     return manifest
 
 
@@ -103,7 +103,7 @@ def test_the_stored_settings_are_those_that_judge_needs(tmp_path: Path) -> None:
 def test_with_the_data_set_samples_and_clips_are_its_own(tmp_path: Path) -> None:
     """Records come from Chat_meta.json, clips are hashed, and what has no row or no clip is named."""
     data = write_data(tmp_path / "data", each=2, tasks=["speech_QA", "sound_QA"])
-    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     (data / "Chat" / "speech_QA_tones" / "clip_1.wav").unlink()
     told = ("task_name", "dataset_name", "path", "uniq_id")
     rows: list[dict[str, Any]] = [
@@ -128,7 +128,7 @@ def test_with_the_data_set_samples_and_clips_are_its_own(tmp_path: Path) -> None
 def test_samples_without_a_row_are_pending(tmp_path: Path) -> None:
     """With the data set it is known which samples of the files' tasks are missing, and they count."""
     data = write_data(tmp_path / "data", each=3, tasks=["speech_QA", "sound_QA"])
-    record = json.loads((data / "Chat" / "Chat_meta.json").read_text())[0]
+    record = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))[0]
     imported = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", [chat_result(record, "x")]), data=data)
     assert imported.run.summary.counts["expected"] == 3
     assert imported.run.summary.counts["pending"] == 3
@@ -143,7 +143,7 @@ def test_samples_without_a_row_are_pending(tmp_path: Path) -> None:
 def test_a_judged_import_without_some_rows_is_not_resumed(tmp_path: Path) -> None:
     """With verdicts too, a sample of which the files say nothing is told as that, and not as unfinished."""
     data = write_data(tmp_path / "data", each=3, tasks=["speech_QA", "sound_QA"])
-    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     rows = [batch_output(record, "x", REFERENCE_FIRST, "8 7") for record in records[1:4]]
     imported = import_to(tmp_path, write_lines(tmp_path / "b.jsonl", rows), data=data)
     assert imported.run.summary.counts["pending"] == 3
@@ -182,7 +182,7 @@ def test_what_costs_no_row_is_no_warning(tmp_path: Path) -> None:
 def test_a_clip_that_cannot_be_used_is_in_the_manifest_too(tmp_path: Path) -> None:
     """What is found only while the run is written is kept with the rest."""
     data = write_data(tmp_path / "data", each=1, tasks=["speech_QA"])
-    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     (data / "Chat" / "speech_QA_tones" / "clip_0.wav").unlink()
     imported = import_to(tmp_path, write_lines(tmp_path / "c.jsonl", [chat_result(record, "x")]), data=data)
     assert list(manifest_of(imported)["imported"]["findings"]) == list(imported.findings)
@@ -219,7 +219,7 @@ def test_answers_to_be_judged_are_filtered_as_those_made_here(tmp_path: Path) ->
 def test_a_tools_own_filter_comes_first(tmp_path: Path) -> None:
     """What another tool has filtered is filtered on, and the raw text is that of its model."""
     data = write_data(tmp_path / "data", each=1, tasks=["sound_QA"])
-    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    (record,) = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     row = lmms_eval(record, "A cat. END", resps=[["<think>Hm.</think>A cat. END more"]])
     path = write_lines(tmp_path / "x_samples_air_bench_chat_sound.jsonl", [row])
     (outcome,) = import_to(tmp_path, path, data=data, answer_filter="regex:(.*) END").run.outcomes()
@@ -231,7 +231,7 @@ def test_a_tools_own_filter_comes_first(tmp_path: Path) -> None:
 def test_an_answer_that_was_cut_while_thinking_is_no_answer(tmp_path: Path) -> None:
     """Where the file tells that the token limit was met within the thinking, nothing is judged."""
     data = write_data(tmp_path / "data", each=2, tasks=["speech_QA"])
-    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     rows = [evalscope(record, "<think>It may", sent=record["question"]) for record in records]
     rows[0]["model_output"]["choices"][0]["stop_reason"] = "max_tokens"
     rows[1] = evalscope(records[1], "A cat.", sent=records[1]["question"])
@@ -277,7 +277,7 @@ def test_files_without_any_answer_make_no_run(tmp_path: Path) -> None:
 def test_evalscopes_prompt_is_in_the_fingerprint(tmp_path: Path) -> None:
     """What evalscope sent, system message and the order of the parts included, is written down."""
     data = write_data(tmp_path / "data", each=2, tasks=["speech_QA"])
-    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     rows = [
         evalscope(record, "x", sent=f"Listen.\n{record['question']}!", system="Be brief.")
         for record in records
@@ -297,7 +297,7 @@ def test_evalscopes_prompt_is_in_the_fingerprint(tmp_path: Path) -> None:
 def test_lmms_evals_suffix_is_in_the_fingerprint(tmp_path: Path) -> None:
     """The post-prompt is part of the template; where it is not the same for all, each is kept."""
     data = write_data(tmp_path / "data", each=2, tasks=["sound_QA"])
-    records = json.loads((data / "Chat" / "Chat_meta.json").read_text())
+    records = json.loads((data / "Chat" / "Chat_meta.json").read_text(encoding="utf-8"))
     rows = [lmms_eval(record, "x", after="\nAnswer in English.") for record in records]
     name = "20260101_samples_air_bench_chat_sound.jsonl"
     imported = import_to(tmp_path, write_lines(tmp_path / name, rows), data=data)
@@ -591,7 +591,7 @@ def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["work", "work/deeper"])
 def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, place: str) -> None:
     """The message is about the place that was given, not the folder beside it, and nothing can be resumed."""
-    (tmp_path / "work").write_text("a file where the folder should be")
+    (tmp_path / "work").write_text("a file where the folder should be", encoding="utf-8")
     path = write_lines(tmp_path / "c.jsonl", [chat_result(metadata(1), "x")])
     with pytest.raises(RunDirectoryError) as refused:
         import_files(ImportSettings(files=[path], work_dir=tmp_path / place))
@@ -612,7 +612,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "import", str(path), "--run-dir", str(tmp_path / "run")],
-        capture_output=True, text=True, env=environment(), check=False,
+        capture_output=True, encoding="utf-8", env=environment(), check=False,
     )  # fmt: skip
     assert done.returncode == RunDirectoryError.exit_code
     assert f"{tmp_path / 'run'}: cannot be made: the disk is full" in done.stderr

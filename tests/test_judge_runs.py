@@ -548,7 +548,11 @@ def test_a_signal_lets_calls_in_flight_end_and_begins_none(tmp_path: Path, numbe
         server.script = delayed(scripted_answers(), judge=0.1)
         words = ["judge", *map(str, runs), *flags(server.url), "--judge-batch-size", "6"]
         process = subprocess.Popen(
-            command(*words), env=environment(**KEY), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command(*words),
+            env=environment(**KEY),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
         )
         until(lambda: len(server.requests) > 30)
         process.send_signal(number)

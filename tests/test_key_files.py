@@ -142,7 +142,7 @@ def test_key_files_from_start_to_resume(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", each=1, tasks=["sound_QA"])
     model, judge = tmp_path / "model key", tmp_path / "judge.key"
     for path in (model, judge):
-        path.write_text(f"sk-{path.stem.replace(' ', '-')}\n")
+        path.write_text(f"sk-{path.stem.replace(' ', '-')}\n", encoding="utf-8")
     model.chmod(0o644)
     judge.chmod(0o600)
     files = ["--api-key-file", str(model), "--judge-api-key-file", str(judge)]
@@ -209,7 +209,7 @@ def test_the_warning_is_told_once(tmp_path: Path) -> None:
 
 def test_placeholders_and_the_environment_are_not_warned_of(tmp_path: Path) -> None:
     """A server without a key is given a placeholder, and the environment is the better way."""
-    (tmp_path / "the.key").write_text(REAL)
+    (tmp_path / "the.key").write_text(REAL, encoding="utf-8")
     done = otoscope(
         "eval", "--model", "m", "--dry-run", "--data", str(tmp_path / "gone"), "--api-url", URL,
         "--api-key", "EMPTY", "--judge-api-key-file", str(tmp_path / "the.key"),

@@ -561,7 +561,7 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A mistyped folder does not pass for one without runs."""
     with pytest.raises(RunDirectoryError, match="there is no such folder"):
         leaderboard(tmp_path / "missing")
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="is no folder"):
         leaderboard(tmp_path / "file")
 

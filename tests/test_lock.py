@@ -87,7 +87,7 @@ def contender(run_path: Path, go_path: Path) -> Iterator[Callable[..., Contender
             [sys.executable, "-c", CONTENDER, str(run_path), str(go_path), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
         processes.append(process)
         assert line_of(process) == "ready"
@@ -428,7 +428,7 @@ def test_one_of_many_contenders_wins(
     elif kind != "free":
         (run_path / ".lock").mkdir()
         if kind == "torn":
-            owner_path(run_path).write_text('{"token": "ab')
+            owner_path(run_path).write_text('{"token": "ab', encoding="utf-8")
             age(owner_path(run_path), GRACE_SECONDS + 10)
         age(run_path / ".lock", GRACE_SECONDS + 10)
     contenders = [contender() for _ in range(8)]
@@ -531,7 +531,7 @@ def test_leftovers_of_crashes_are_swept(run_path: Path) -> None:
     """Probes of the clock and old remains of take-overs go when the lock is acquired; all else stays."""
     for name in (".lock-stale-old", ".lock-stale-young"):
         (run_path / name).mkdir()
-        (run_path / name / "owner.json").write_text("{}")
+        (run_path / name / "owner.json").write_text("{}", encoding="utf-8")
     for name in (".lock-clock-old", ".lock-clock-young", "answers.jsonl"):
         (run_path / name).touch()
     for name in (".lock-stale-old", ".lock-clock-old", "answers.jsonl"):

@@ -107,14 +107,16 @@ def test_a_server_that_nests_deeply_fails_its_samples(tmp_path: Path, depth: int
 def test_metadata_and_foreign_files(tmp_path: Path, depth: int) -> None:
     """A data set, and a file to import, are refused or left out in words."""
     chat = write_data(tmp_path, each=1, tasks=["sound_QA"]) / "Chat" / "Chat_meta.json"
-    text = chat.read_text()
-    chat.write_text(text.replace('"meta_info": ', f'"more": {nested(depth)}, "meta_info": '))
+    text = chat.read_text(encoding="utf-8")
+    chat.write_text(
+        text.replace('"meta_info": ', f'"more": {nested(depth)}, "meta_info": '), encoding="utf-8"
+    )
     selection = SelectionSettings(tasks=("sound_QA",), limit=None, shuffle=False, seed=1)
     with pytest.raises(DatasetError, match=r"is not valid JSON \(nested"):
         load(tmp_path, selection)
     for content in (f'{{"a": 1}}\n{{"b": {nested(depth)}}}\n', f'[{{"a": 1}}, {{"b": {nested(depth)}}}]'):
         file = tmp_path / "answers.jsonl"
-        file.write_text(content)
+        file.write_text(content, encoding="utf-8")
         records = read_records(file)
         assert [value for _, value in records.objects] == [{"a": 1}]
         assert records.findings.left_out == 1
@@ -126,12 +128,12 @@ def test_stored_lines(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with ScriptedServer() as server:
         assert otoscope(*flags(server.url, data, "--run-dir", str(run))).returncode == 0
-    run_id = json.loads((run / "manifest.json").read_text())["run_id"]
+    run_id = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["run_id"]
     deep = [depth for depth in DEPTHS if depth > STORED_DEPTH]
     for depth in deep:
-        with (run / "answers.jsonl").open("a") as file:
+        with (run / "answers.jsonl").open("a", encoding="utf-8") as file:
             file.write(f'{{"run": "{run_id}", "a": {nested(depth)}}}\n')
-        (run / "summary.json").write_text(nested(depth))
+        (run / "summary.json").write_text(nested(depth), encoding="utf-8")
         assert load_run(run).summary.counts["scored"] == 1
     (skipped,) = [w for w in load_run(run).summary.warnings if w["name"] == "skipped_lines"]
     assert skipped["values"]["skipped"] == len(deep)
@@ -140,7 +142,9 @@ def test_stored_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [depth for depth in DEPTHS if depth > STORED_DEPTH])
 def test_manifests(tmp_path: Path, depth: int) -> None:
     """A manifest that is nested deeply is refused."""
-    (tmp_path / "manifest.json").write_text(f'{{"format": 1, "run_id": "a", "more": {nested(depth)}}}')
+    (tmp_path / "manifest.json").write_text(
+        f'{{"format": 1, "run_id": "a", "more": {nested(depth)}}}', encoding="utf-8"
+    )
     with pytest.raises(RunDirectoryError, match="cannot be read"):
         load_run(tmp_path)
 

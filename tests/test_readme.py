@@ -34,7 +34,7 @@ def test_the_command_works(tmp_path: Path) -> None:
             cwd=tmp_path,
             env=environment(OPENAI_BASE_URL=server.url),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=60,
             check=False,
         )

@@ -119,7 +119,7 @@ def test_a_page_takes_one_reading_of_the_run(run: Path, tmp_path: Path) -> None:
     )
     words = ["report", str(run), "--format", "html", "--output", str(tmp_path / "page.html")]
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, timeout=240
+        [sys.executable, "-c", code, *words], capture_output=True, encoding="utf-8", check=True, timeout=240
     )
     opened = json.loads(done.stdout)
     assert opened["samples.jsonl"] == 1

@@ -821,7 +821,9 @@ def test_demonstration_program(ending: signal.Signals) -> None:
         "--delay-judge",
         "0.1",
     ]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+    ) as process:
         assert process.stdout is not None
         match = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)/v1\n", process.stdout.readline())
         assert match is not None

@@ -93,9 +93,9 @@ class Evaluated:
         self.data = data
         self.printed: dict[str, bytes] = {}
         self.key_file = folder.parent / "model.key"
-        self.key_file.write_text(SECRETS["model key in a file"] + "\n")
+        self.key_file.write_text(SECRETS["model key in a file"] + "\n", encoding="utf-8")
         self.judge_key_file = folder.parent / "judge.key"
-        self.judge_key_file.write_text(f" {SECRETS['judge key in a file']}\r\n\n")
+        self.judge_key_file.write_text(f" {SECRETS['judge key in a file']}\r\n\n", encoding="utf-8")
         for file in (self.key_file, self.judge_key_file):
             file.chmod(0o600)
 
@@ -327,7 +327,7 @@ def test_keys_in_mistaken_commands(here: Evaluated) -> None:
         code, said = here.call("eval", *flags, *arguments)
         assert code == 2
         assert "error" in said
-    (here.folder / "anything").write_text("kept so that something is looked through")
+    (here.folder / "anything").write_text("kept so that something is looked through", encoding="utf-8")
     here.check()
 
 
@@ -350,7 +350,7 @@ def test_keys_in_a_traceback(here: Evaluated, tmp_path: Path) -> None:
     """A bug is told with its traceback, and what a library said of the request before has no key in it."""
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / "sitecustomize.py").write_text(_BREAKS)
+    (broken / "sitecustomize.py").write_text(_BREAKS, encoding="utf-8")
     path = {"PYTHONPATH": os.pathsep.join([str(broken), *sys.path])}
     proxies = {"http_proxy": f"http://me:{SECRETS['proxy password']}@127.0.0.1:9", "no_proxy": ""}
     said = here.eval("by-flags", *all_by_flags("http://model.test/v1"), code=1, environ={**path, **proxies})
@@ -391,7 +391,7 @@ def test_credentials_of_a_mirror(here: Evaluated, hub: str) -> None:
     more = ["--hub", hub, "--tasks", "sound_QA", "--limit", "1"]
     said = here.run("data", "download", *more, code=3, environ={**variables, **places})
     assert "http://127.0.0.1:9: " in said
-    (here.folder / "anything").write_text("kept so that something is looked through")
+    (here.folder / "anything").write_text("kept so that something is looked through", encoding="utf-8")
     here.check()
 
 

@@ -825,7 +825,7 @@ def test_a_run_is_never_created_over_another(run: Path) -> None:
 
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
     """A file in the way is a run-directory error with exit code 6."""
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="file") as caught:
         RunStore.create(tmp_path / "file" / "run", {})
     assert caught.value.exit_code == 6
@@ -845,7 +845,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, made: bool, message:
 def test_a_newer_format_is_refused(run: Path) -> None:
     """A run of a newer format is not read; the message says which version wrote it."""
     manifest = json.loads((run / MANIFEST).read_bytes())
-    (run / MANIFEST).write_text(json.dumps({**manifest, "format": FORMAT + 1, "package_version": "9.8.7"}))
+    (run / MANIFEST).write_text(
+        json.dumps({**manifest, "format": FORMAT + 1, "package_version": "9.8.7"}), encoding="utf-8"
+    )
     with pytest.raises(
         RunDirectoryError, match=rf"run format {FORMAT + 1}.* otoscope 9\.8\.7: use that"
     ) as caught:
@@ -857,7 +859,7 @@ def test_a_newer_format_is_refused(run: Path) -> None:
 def test_a_format_that_is_too_old_is_refused(run: Path, number: int) -> None:
     """A run of a format that this version does not read is refused with that number, not read as its own."""
     manifest = json.loads((run / MANIFEST).read_bytes())
-    (run / MANIFEST).write_text(json.dumps({**manifest, "format": number}))
+    (run / MANIFEST).write_text(json.dumps({**manifest, "format": number}), encoding="utf-8")
     with pytest.raises(RunDirectoryError, match=f"run format {number}.* none older than 1"):
         RunStore.open(run)
 
@@ -903,7 +905,7 @@ def test_an_unreadable_manifest_is_refused(run: Path, content: bytes) -> None:
 def test_a_manifest_of_another_shape_is_refused(run: Path, wrong: Json, says: str) -> None:
     """What an editor or another program made of it is said by field, and is no traceback later."""
     manifest = json.loads((run / MANIFEST).read_bytes())
-    (run / MANIFEST).write_text(json.dumps({**manifest, **wrong}))
+    (run / MANIFEST).write_text(json.dumps({**manifest, **wrong}), encoding="utf-8")
     with pytest.raises(RunDirectoryError, match=rf"cannot be read: {says}, but is .*restore it from a copy"):
         RunStore.open(run)
 
@@ -912,7 +914,7 @@ def test_null_stands_for_what_is_not_there(run: Path) -> None:
     """Fields of a manifest or a line that are null are as good as absent, where they may be absent."""
     manifest = json.loads((run / MANIFEST).read_bytes())
     nothing = dict.fromkeys(("label", "tags", "dataset", "selection", "fingerprint", "answers_from"))
-    (run / MANIFEST).write_text(json.dumps({**manifest, **nothing}))
+    (run / MANIFEST).write_text(json.dumps({**manifest, **nothing}), encoding="utf-8")
     append_raw(run, ANSWERS, changed_line(run, ANSWERS, clip=None, reasoning=None, failure=None))
     with RunStore.open(run) as store:
         assert store.skipped_lines == 0
@@ -1037,7 +1039,11 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
     """A write cut short, or refused, is an error with exit code 6; lines before and after are whole."""
     path = tmp_path / "run"
     ended = subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _FULL_DISK, str(path)],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=60,
     )
     cut_short, refused = ended.stdout.splitlines()
     assert cut_short.startswith("6 ")

@@ -25,7 +25,10 @@ SMALL = ("--scale", "0.02", "--small-clips")
 def make(root: Path, *arguments: str) -> dict[str, Any]:
     """Run the script and return what it tells."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(root), *arguments], capture_output=True, text=True, check=True
+        [sys.executable, str(SCRIPT), str(root), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -118,7 +121,7 @@ def test_nothing_is_overwritten(small: Path) -> None:
     """A root that holds a data set is refused and stays as it is."""
     before = contents(small)
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(small), *SMALL], capture_output=True, text=True, check=False
+        [sys.executable, str(SCRIPT), str(small), *SMALL], capture_output=True, encoding="utf-8", check=False
     )
     assert done.returncode == 1
     assert "is there already" in done.stderr

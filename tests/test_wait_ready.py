@@ -64,7 +64,7 @@ def killed_once(mark: str) -> Script:
 
 def begun(arguments: list[str]) -> subprocess.Popen[str]:
     """Start the command."""
-    return subprocess.Popen(command(*arguments), env=environment(), stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command(*arguments), env=environment(), stderr=subprocess.PIPE, encoding="utf-8")
 
 
 def told(process: subprocess.Popen[str], words: str, times: int = 1) -> str:

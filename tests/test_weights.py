@@ -325,7 +325,9 @@ def test_a_source_distribution_is_not_built(tmp_path: Path, nowhere: Endpoints) 
     trap, sources = tmp_path / "was-run", tmp_path / "tiny_weights_part1-1.0"
     sources.mkdir()
     (sources / "setup.py").write_text(f"open({str(trap)!r}, 'w')", encoding="utf-8")
-    (sources / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tiny-weights-part1\nVersion: 1.0\n")
+    (sources / "PKG-INFO").write_text(
+        "Metadata-Version: 2.1\nName: tiny-weights-part1\nVersion: 1.0\n", encoding="utf-8"
+    )
     with zipfile.ZipFile(tmp_path / "tiny_weights_part1-1.0.zip", "w") as archive:
         for path in sources.iterdir():
             archive.write(path, f"{sources.name}/{path.name}")

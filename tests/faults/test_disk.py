@@ -34,7 +34,7 @@ WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 
 def mount(*arguments: str) -> None:
     """Mount something; skips the test where the machine refuses."""
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(["mount", *arguments], capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         pytest.skip(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
 

@@ -273,7 +273,7 @@ class Reader:
             env=environment(PYTHONPATH=":".join(sys.path)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
 
     def load(self, path: Path) -> str:

@@ -246,7 +246,7 @@ def test_a_run_of_another_format_is_refused(number: Any, stored: Stored, tmp_pat
     """A format number that this version does not know, older or newer, is refused with that number."""
     run = stored.copy(tmp_path / "run")
     manifest = json.loads((run / MANIFEST).read_bytes())
-    (run / MANIFEST).write_text(json.dumps({**manifest, "format": number}))
+    (run / MANIFEST).write_text(json.dumps({**manifest, "format": number}), encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="format") as caught:
         load_run(run)
     assert repr(number) in str(caught.value)

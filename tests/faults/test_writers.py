@@ -50,7 +50,7 @@ def another_host() -> Sequence[str]:
     prefix = ("unshare", "--uts", "sh", "-c", f'hostname {ANOTHER} && exec "$@"', "sh")
     if shutil.which("unshare") is None or shutil.which("hostname") is None:
         pytest.skip("unshare or hostname is not there")
-    tried = subprocess.run([*prefix, "hostname"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([*prefix, "hostname"], capture_output=True, encoding="utf-8", check=False)
     if tried.stdout.strip() != ANOTHER:
         pytest.skip(f"no other host name can be given: {tried.stderr.strip()}")
     return prefix

@@ -21,9 +21,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from otoscope.audio.header import sha256_of
+from otoscope.descriptors import read_at
 from otoscope.records import AudioBytes
 
 Make = Callable[[BinaryIO], int]
@@ -110,30 +111,41 @@ class ConvertedClips:
     def _made(self, key: str, format_name: str, make: Make) -> Converted:
         if self._limit and self.trouble is None:
             try:
-                return self._kept(key, format_name, make)
+                if (kept := self._kept(key, format_name, make)) is not None:
+                    return kept
             except OSError as error:
                 self.trouble = f"{self._folder}: {error.strerror or error}"
         try:
-            with tempfile.TemporaryFile() as file:
+            # On Windows it is a wrapper that does the same.
+            with cast("BinaryIO", tempfile.TemporaryFile()) as file:
                 return _finished(file, make(file))
         except OSError:
             memory = io.BytesIO()
             return _finished(memory, make(memory))
 
-    def _kept(self, key: str, format_name: str, make: Make) -> Converted:
+    def _kept(self, key: str, format_name: str, make: Make) -> Converted | None:
+        """Return a clip that is in the folder now; ``None`` where it is too large, or is gone already."""
         folder = self._folder / key[:2]
         folder.mkdir(parents=True, exist_ok=True)
         beside = folder / f".{secrets.token_hex(8)}{_PART}"
         try:
             with beside.open("x+b") as file:
-                converted = _finished(file, make(file))
-            if converted.size <= self._limit:
-                beside.replace(folder / f"{key}-{converted.frames}-{converted.sha256}.{format_name}")
+                frames = make(file)
+                size, sha256 = _measured(file)
+            if size > self._limit:
+                return None
+            # Closed by now: Windows renames no file that is open.
+            place = beside.replace(folder / f"{key}-{frames}-{sha256}.{format_name}")
         finally:
             # Where it was kept it has another name by now.
             with contextlib.suppress(OSError):
                 beside.unlink()
-        self._count(converted.size)
+        try:
+            with place.open("rb", buffering=0) as kept:
+                converted = Converted(_OpenFile(kept), size, sha256, frames)
+        except FileNotFoundError:  # another process has made room
+            return None
+        self._count(size)
         return converted
 
     # --- the limit ----------------------------------------------------------------------------------------
@@ -184,11 +196,15 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
 
 def _finished(file: BinaryIO, frames: int) -> Converted:
     """Return what was written to a file. Raises ``OSError``."""
-    file.flush()
-    size = file.seek(0, io.SEEK_END)
-    sha256 = sha256_of(file)
+    size, sha256 = _measured(file)
     content = InMemory(file.getvalue()) if isinstance(file, io.BytesIO) else _OpenFile(file)
     return Converted(content, size, sha256, frames)
+
+
+def _measured(file: BinaryIO) -> tuple[int, str]:
+    """Return size and SHA-256 of what was written to a file. Raises ``OSError``."""
+    file.flush()
+    return file.seek(0, io.SEEK_END), sha256_of(file)
 
 
 class InMemory:
@@ -213,7 +229,4 @@ class _OpenFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset`` on, fewer only at the end. Raises ``OSError``."""
-        block = b""
-        while more := os.pread(self._descriptor, size - len(block), offset + len(block)):
-            block += more
-        return block
+        return read_at(self._descriptor, size, offset)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK
+from otoscope.descriptors import BINARY, read_at
 from otoscope.errors import RunDirectoryError
 from otoscope.records import (
     Answer,
@@ -161,10 +162,10 @@ class RunStore:
         for name in names:
             path = self.path / name
             with directory_errors(path):
-                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY, 0o666)
                 self._writers[name] = descriptor
                 size = os.fstat(descriptor).st_size
-                if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                if size and read_at(descriptor, 1, size - 1) != b"\n":
                     os.write(descriptor, b"\n")
 
     def close(self) -> None:
@@ -695,12 +696,10 @@ class RunStore:
 
     def _read(self, name: str, place: Place) -> Json:
         path, (offset, length) = self._files[name], place
-        data = b""
         with directory_errors(path):
             if name not in self._readers:
-                self._readers[name] = os.open(path, os.O_RDONLY)
-            while block := os.pread(self._readers[name], length - len(data), offset + len(data)):
-                data += block
+                self._readers[name] = os.open(path, os.O_RDONLY | BINARY)
+            data = read_at(self._readers[name], length, offset)
         try:
             return parse_line(data)
         except (ValueError, TypeError):

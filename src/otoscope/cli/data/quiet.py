@@ -25,7 +25,7 @@ def quiet_decoders() -> Iterator[None]:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _STDERR)
     os.close(nowhere)
-    sys.stderr = os.fdopen(os.dup(kept), "w", 1, stream.encoding, stream.errors)
+    sys.stderr = os.fdopen(os.dup(kept), "w", 1, stream.encoding, stream.errors, newline=None)
     try:
         yield
     finally:

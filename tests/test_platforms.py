@@ -1,0 +1,257 @@
+"""What would work on one system only: encodings, ends of lines, calls that Windows lacks."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otoscope import descriptors, load_run, run_task
+from otoscope.records import Answer
+from tests.scripted_server import ScriptedServer
+from tests.support import REPOSITORY, config, write_data
+
+SHIPPED = sorted((REPOSITORY / "src").rglob("*.py"))
+MEASURING = [
+    *sorted((REPOSITORY / "benchmarks").rglob("*.py")),
+    *sorted((REPOSITORY / "scripts").rglob("*.py")),
+]
+TESTING = sorted((REPOSITORY / "tests").rglob("*.py"))
+
+PATHS = re.compile(r"(?:path|file|folder|log)$|^Path\(| / ", re.IGNORECASE)
+"""What ``open`` without arguments belongs to, where it opens a file and not a connection or a clip."""
+MODE = re.compile(r"[rwxabt+]{1,4}")
+MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+CALLS = {
+    "os": set(
+        "chown chroot fchmod fchown fdatasync fork forkpty getegid geteuid getgid getgroups getloadavg "
+        "getpgid getpgrp getpriority getresuid getsid getuid kill killpg lchown lockf major minor mkfifo "
+        "mknod nice openpty pathconf posix_fadvise posix_fallocate posix_spawn pread preadv pwrite "
+        "pwritev readv sched_getaffinity sched_setaffinity sendfile setgid setpgid setpriority setsid "
+        "setuid statvfs sync sysconf uname wait wait3 wait4 waitid writev O_CLOEXEC O_DIRECTORY O_DSYNC "
+        "O_NOCTTY O_NOFOLLOW O_NONBLOCK O_SYNC P_PID WEXITED WNOHANG WNOWAIT".split()
+    ),
+    "signal": set(
+        "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIGWINCH "
+        "SIG_BLOCK alarm pause pthread_kill pthread_sigmask setitimer sigpending sigwait".split()
+    ),
+}
+"""What Windows lacks; and ``os.kill``, which there ends the process that it is only to ask about."""
+ASKED_BEFORE = re.compile(r"sys\.platform|os\.name|hasattr\(")
+
+ALLOWED = {
+    ("lock.py", "os.kill"): "asked only of a process that /proc has named",
+    ("lock.py", "/proc"): "an OSError stands for a system that does not tell",
+    ("embedded.py", "/proc"): "an OSError stands for a system that does not tell",
+    ("from_huggingface.py", "/proc"): "without it partial files stay, and are gone on with",
+}
+"""Places in the package, each with the other way that is beside it."""
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Return a module as a tree whose nodes know their parents."""
+    return with_parents(ast.parse(path.read_bytes(), str(path)))
+
+
+def with_parents(tree: ast.Module) -> ast.Module:
+    """Return a tree after its nodes were told their parents."""
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            child.parent = node  # type: ignore[attr-defined]
+    return tree
+
+
+def place(path: Path, node: ast.AST) -> str:
+    """Return where a node stands, for an error."""
+    return f"{path.relative_to(REPOSITORY)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)[:90]}"
+
+
+def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str, str, dict[str, ast.expr]]]:
+    """Yield calls with the name of what is called, what it belongs to, and the arguments given by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            named = {argument.arg: argument.value for argument in node.keywords if argument.arg}
+            if isinstance(node.func, ast.Attribute):
+                yield node, node.func.attr, ast.unparse(node.func.value), named
+            elif isinstance(node.func, ast.Name):
+                yield node, node.func.id, "", named
+
+
+def text_mode(call: ast.Call, name: str, owner: str, named: dict[str, ast.expr]) -> str | None:
+    """Return the mode of a call that opens a file as text; ``None`` for any other call."""
+    if name in ("read_text", "write_text"):
+        return "r" if name == "read_text" else "w"
+    if name not in ("open", "fdopen", "NamedTemporaryFile", "TemporaryFile", "SpooledTemporaryFile"):
+        return None
+    if name == "open" and owner in ("os", "wave", "tarfile", "zipfile", "webbrowser"):
+        return None
+    at = 1 if (name == "open" and owner in ("", "io", "gzip")) or name == "fdopen" else 0
+    given = named.get("mode") or (call.args[at] if len(call.args) > at else None)
+    if given is None:
+        is_file = not owner or (not call.args and PATHS.search(owner))
+        return None if "Temporary" in name or not is_file else "r"
+    mode = given.value if isinstance(given, ast.Constant) else None
+    if not isinstance(mode, str) or not MODE.fullmatch(mode) or "b" in mode:
+        return None
+    return mode
+
+
+def encodes(call: ast.Call, name: str, named: dict[str, ast.expr]) -> bool:
+    """Whether a call that opens text names its encoding."""
+    return (
+        "encoding" in named
+        or (name == "read_text" and bool(call.args))
+        or (name == "fdopen" and len(call.args) > 3)
+    )
+
+
+def ends_lines(named: dict[str, ast.expr]) -> bool:
+    """Whether a call that writes text says how lines end: "" for csv, which does it, None for a terminal."""
+    given = named.get("newline")
+    return isinstance(given, ast.Constant) and given.value in ("\n", "", None)
+
+
+def test_text_names_its_encoding() -> None:
+    """Text that is read, written, or exchanged with a process is not in the encoding of the user's locale."""
+    found = [
+        place(path, call)
+        for path in [*SHIPPED, *MEASURING, *TESTING]
+        for call, name, owner, named in calls(parsed(path))
+        if (text_mode(call, name, owner, named) is not None and not encodes(call, name, named))
+        or (name in ("run", "Popen", "check_output") and "text" in named and "encoding" not in named)
+    ]
+    assert not found
+
+
+def test_written_text_ends_its_lines_in_one_way() -> None:
+    r"""A file that is written as text has ``\n`` on every system; the bytes are what digests are of."""
+    found = [
+        place(path, call)
+        for path in [*SHIPPED, *MEASURING]
+        for call, name, owner, named in calls(parsed(path))
+        if set(text_mode(call, name, owner, named) or "") & set("wax+") and not ends_lines(named)
+    ]
+    assert not found
+
+
+def posix_only(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what works on POSIX or Linux only, and its name, where no condition asks for the system."""
+    for node in ast.walk(tree):
+        name = ""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}" if node.attr in CALLS.get(node.value.id, ()) else ""
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names]
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            name = next((one for one in [module, *names] if one in MODULES), "") or ""
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)):
+            name = "/proc" if re.match(r"f?['\"]/proc/", ast.unparse(node)) else ""
+        if name and not _asked_before(node):
+            yield node, name
+
+
+def _asked_before(node: ast.AST) -> bool:
+    while (parent := getattr(node, "parent", None)) is not None:
+        if isinstance(parent, (ast.If, ast.IfExp)) and ASKED_BEFORE.search(ast.unparse(parent.test)):
+            return True
+        node = parent
+    return False
+
+
+def test_what_windows_lacks_has_another_way_beside_it() -> None:
+    """The package calls nothing that only POSIX has, unless it asked before or the list says why."""
+    found = [
+        place(path, node)
+        for path in SHIPPED
+        for node, name in posix_only(parsed(path))
+        if (path.name, name) not in ALLOWED
+    ]
+    assert not found
+
+
+def test_the_list_of_allowed_places_is_no_longer_than_needed() -> None:
+    """What is allowed is still there."""
+    there = {(path.name, name) for path in SHIPPED for _node, name in posix_only(parsed(path))}
+    assert not ALLOWED.keys() - there
+
+
+def test_a_file_opened_by_descriptor_is_opened_as_bytes() -> None:
+    """``os.open`` names ``BINARY``: on Windows the ends of lines would change otherwise."""
+    found = [
+        place(path, call)
+        for path in SHIPPED
+        for call, name, owner, _named in calls(parsed(path))
+        if (owner, name) == ("os", "open")
+        and "BINARY" not in ast.unparse(call)
+        and "devnull" not in ast.unparse(call)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["path.open()", "open('x')", "p.open('w')", "p.read_text()", "os.fdopen(1, 'w')", "p.open(mode='a')"],
+)
+def test_text_without_an_encoding_is_found(code: str) -> None:
+    """The search itself finds each way to open a file as text."""
+    ((call, name, owner, named),) = calls(ast.parse(code))
+    assert text_mode(call, name, owner, named) is not None
+    assert not encodes(call, name, named)
+
+
+@pytest.mark.parametrize(
+    "code", ["import fcntl", "os.pread(1, 1, 1)", "Path('/proc/self')", "open(f'/proc/{pid}/stat')"]
+)
+def test_what_windows_lacks_is_found(code: str) -> None:
+    """The search itself finds imports, calls and paths, and lets them be where the system is asked for."""
+    tree = with_parents(ast.parse(f"{code}\nif sys.platform == 'linux':\n    {code}"))
+    assert {getattr(node, "lineno", 0) for node, _name in posix_only(tree)} == {1}
+
+
+# --- the other ways, where they can be taken here -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_pread", [True, False])
+def test_reading_at_a_place(with_pread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways give the bytes of the place, fewer only at the end."""
+    if not with_pread:
+        monkeypatch.delattr(os, "pread", raising=False)
+    (tmp_path / "file").write_bytes(bytes(range(100)))
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY | descriptors.BINARY)
+    try:
+        assert descriptors.read_at(descriptor, 10, 50) == bytes(range(50, 60))
+        assert descriptors.read_at(descriptor, 10, 95) == bytes(range(95, 100))
+        assert descriptors.read_at(descriptor, 10, 200) == b""
+    finally:
+        os.close(descriptor)
+
+
+def test_a_run_where_the_system_cannot_read_at_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation, its resume and what is read back of it are the same without that call."""
+    data = write_data(tmp_path / "data")
+    answers, sent = {}, {}
+    for way in ("with", "without"):
+        if way == "without":
+            monkeypatch.delattr(os, "pread", raising=False)
+        with ScriptedServer() as server:
+            # The first session asks for answers alone, so that the second reads them from the disk.
+            policy = "rate=16000,mono"
+            run_task(config(server.url, data, tmp_path / way, no_judge=True, audio_policy=policy))
+            run_task(config(server.url, data, tmp_path / way, audio_policy=policy))
+            sent[way] = {seen.audio_sha256 for seen in server.requests if seen.kind == "model"}
+        answers[way] = [
+            (outcome.sample.key, outcome.answer.text, len(outcome.verdicts))
+            for outcome in load_run(tmp_path / way).outcomes()
+            if isinstance(outcome.answer, Answer)
+        ]
+    assert sent["with"] == sent["without"]
+    assert answers["with"] == answers["without"]
+    assert len(answers["with"]) == 16
