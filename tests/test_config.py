@@ -475,6 +475,8 @@ def test_an_unknown_key_like_none_lists_all() -> None:
         {"extra_headers": {"X": ["secret"]}},
         {"extra_headers": {"X": "secret\r\nY: 1"}},
         {"extra_headers": {"X Y": "secret"}},
+        {"extra_headers": {"Content-length": "5"}},
+        {"extra_headers": {"Transfer-Encoding": "chunked"}},
         {"stream": "yes"},
         {"eval_batch_size": 0},
         {"judge_batch_size": 1.5},

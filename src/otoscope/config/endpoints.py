@@ -34,6 +34,7 @@ KEY_FILE_FLAGS: Mapping[Role, str] = MappingProxyType(
     {"model": "--api-key-file", "judge": "--judge-api-key-file"}
 )
 _KEY_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
+_OF_THE_BODY = frozenset({"content-length", "transfer-encoding", "expect"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -164,5 +165,7 @@ def _headers(given: Any, where: str) -> dict[str, str]:
         text = str(value).strip()
         if isinstance(value, (bool, dict, list)) or _CONTROL.search(text) or not _HEADER_NAME.fullmatch(name):
             raise ConfigError(f"{where}: {name!r} must be a header's name, and its value text on one line")
+        if name.lower() in _OF_THE_BODY:
+            raise ConfigError(f"{where}: {name!r} follows from the body that is sent and cannot be given")
         headers[name] = text
     return headers
