@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import dataclasses
 import errno
 import gc
 import gzip
@@ -464,6 +466,66 @@ def test_host_in_another_script_is_looked_up_as_such() -> None:
     """A host name beyond ASCII is asked for in the form that name servers know."""
     with pytest.raises(EndpointError, match=r"xn--bcher-kva\.invalid"):
         asked(settings("http://bücher.invalid/v1"))
+
+
+def test_url_beyond_ascii_travels_as_utf8() -> None:
+    """Path and query go percent-encoded; what is so already, and dots, are left alone."""
+    with ScriptedServer() as server, contextlib.suppress(EndpointError):
+        asked(settings(f"http://127.0.0.1:{server.port}/a%2Fb/../é/v1?v=ü", tries=1))
+    assert server.requests[0].path == "/a%2Fb/../%C3%A9/v1/chat/completions?v=%C3%BC"
+
+
+@pytest.mark.parametrize("host", ["straße.example", "a\u200db.example", "½.example", "ü" * 70, "ü..example"])
+def test_host_with_a_namesake_is_refused(host: str) -> None:
+    """Where two standards make two names of a host, the key might go to the wrong one."""
+    with pytest.raises(ConfigError, match="xn--"):
+        settings(f"http://{host}:8000/v1")
+
+
+def test_file_of_certificates_may_have_any_name(tmp_path: Path) -> None:
+    """A name beyond ASCII, or beyond UTF-8, is opened like any other."""
+    with raw_server(lambda connection, _number: read_head(connection)) as url:
+        for name in ("é.pem", "\udcff.pem"):
+            file = tmp_path / name
+            file.write_text("no certificate")
+            given = settings(url.replace("http:", "https:"), tries=1)
+            with pytest.raises(EndpointError, match="no secure connection"):
+                asked(dataclasses.replace(given, ca_file=file))
+
+
+@pytest.mark.parametrize(
+    ("userinfo", "sent"),
+    [
+        ("mé:pä", "mé:pä"),
+        ("m%C3%A9:p%40%3A", "mé:p@:"),
+        ("me:p@ss", "me:p@ss"),
+        ("me:50%", "me:50%"),
+        ("me:%FF", b"me:\xff".decode("utf-8", "surrogateescape")),
+        ("me", "me:"),
+    ],
+)
+def test_credentials_of_a_proxy(userinfo: str, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be written as they are, or percent-encoded."""
+    with ScriptedServer() as proxy:
+        address = f"http://{userinfo}@127.0.0.1:{proxy.port}"
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with contextlib.suppress(EndpointError):
+            asked(settings("http://model.invalid/v1", tries=1))
+    encoded = base64.b64encode(sent.encode("utf-8", "surrogateescape")).decode()
+    assert proxy.requests[0].headers["proxy-authorization"] == f"Basic {encoded}"
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://[::1", "http://me:secret@host:x", "http://", "http://:3128", "://"]
+)
+def test_proxy_that_is_no_url(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be a proxy's URL is a configuration error, and is not shown."""
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(ConfigError, match="the proxy that the environment names") as caught:
+        ChatEndpoint(settings("http://model.invalid/v1"), print)
+    assert "secret" not in str(caught.value)
 
 
 def test_reply_that_grows_when_unpacked_is_bounded() -> None:

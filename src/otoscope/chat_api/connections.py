@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import ssl
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import pycurl
@@ -410,15 +411,23 @@ def _trust(ca_file: Path | None) -> Sequence[tuple[int, str | int]]:
         (pycurl.CAPATH, folder),
         (pycurl.PROXY_CAPATH, folder),
     )
-    return [(option, value) for option, value in given if value]
+    return [(option, os.fsencode(value)) for option, value in given if value]
 
 
 def _ascii(url: str) -> str:
-    """Return a URL whose host is written as names are looked up."""
-    parts = urlsplit(url)
-    if parts.netloc.isascii():
+    """Return a URL whose host is written as names are looked up, and the rest as it travels.
+
+    Raises ``UnicodeError`` for a host that is no name.
+    """
+    if url.isascii():
         return url
-    return parts._replace(netloc=parts.netloc.encode("idna").decode()).geturl()
+    parts = urlsplit(url)
+    userinfo, at, place = parts.netloc.rpartition("@")
+    if not place.isascii():
+        host, colon, port = place.partition(":")
+        place = host.encode("idna").decode() + colon + port
+    url = parts._replace(netloc=userinfo + at + place).geturl()
+    return quote(url, safe=string.printable, errors="surrogateescape")
 
 
 def _headers(settings: EndpointSettings) -> list[bytes]:
@@ -444,9 +453,26 @@ def _proxy(url: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    if urlsplit(proxy).scheme not in ("http", "https"):
+    try:
+        found = urlsplit(proxy)
+        fine = bool(found.hostname) and found.port != 0
+        user, colon, password = found.netloc.rpartition("@")[0].partition(":")
+        # A password may hold what a URL has a meaning for.
+        userinfo = f"{_quoted(user)}{colon}{_quoted(password)}@" if user or password else ""
+        proxy = _ascii(found._replace(netloc=userinfo + found.netloc.rpartition("@")[2]).geturl())
+    except ValueError:
+        fine = False
+    if not fine:
         raise ConfigError(
-            f"the proxy that the environment names for {parts.scheme} is a {urlsplit(proxy).scheme} proxy; "
+            f"the proxy that the environment names for {parts.scheme} is not a URL such as http://host:3128"
+        )
+    if found.scheme not in ("http", "https"):
+        raise ConfigError(
+            f"the proxy that the environment names for {parts.scheme} is a {found.scheme} proxy; "
             "only http and https proxies can be used (or NO_PROXY for this host)"
         )
     return proxy
+
+
+def _quoted(text: str) -> str:
+    return quote(unquote(text, errors="surrogateescape"), safe="", errors="surrogateescape")

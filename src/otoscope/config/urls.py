@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from otoscope.errors import ConfigError
@@ -45,6 +46,11 @@ def split_url(url: str, what: str) -> tuple[str, str | None]:
         raise ConfigError(
             f"{what}: {shown!r} is not a URL such as http://127.0.0.1:8000/v1 or https://host/v1"
         )
+    if not _is_one_name(parts.hostname or ""):
+        raise ConfigError(
+            f"{what}: the host of {display_url(url)!r} can be read as more than one name; give it as it is "
+            "looked up (xn--...)"
+        )
     if MASK in parts.query:
         raise ConfigError(f"{what}: the stored URL had a secret, which is not kept; give the URL again")
     userinfo, _, host = parts.netloc.rpartition("@")
@@ -55,6 +61,16 @@ def split_url(url: str, what: str) -> tuple[str, str | None]:
         credentials = "Basic " + base64.b64encode(pair.encode()).decode()
     path = _base_path(parts.path) + "/chat/completions"
     return urlunsplit(SplitResult(parts.scheme, host, path, parts.query, "")), credentials
+
+
+def _is_one_name(host: str) -> bool:
+    """Whether every way to write a host's name in ASCII gives the same: a key goes to no namesake."""
+    if host.isascii():
+        return True
+    try:
+        return host.encode("idna").decode("idna") == unicodedata.normalize("NFC", host)
+    except UnicodeError:
+        return False
 
 
 def _base_path(path: str) -> str:
