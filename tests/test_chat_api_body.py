@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from tests.chat_helpers import (
     COMPLETION,
     about,
     announced,
+    asked,
     collected,
     failed,
     make_clip,
@@ -179,6 +181,37 @@ def test_unreadable_clip(tmp_path: Path) -> None:
         failure = failed(settings(url), about(clip))
     assert (failure.kind, failure.attempts) == (FailureKind.BAD_AUDIO, 1)
     assert "directory" in failure.message
+
+
+class _Broken:
+    """Bytes whose reading fails in a way that no file does."""
+
+    sha256, size = "", 1000
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        raise RuntimeError(f"{size} bytes at {offset}")
+
+    def drop(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("place", ["held", "converted"])
+def test_bug_while_reading_a_clip_is_raised(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], place: str
+) -> None:
+    """What goes wrong under libcurl's hands reaches the caller at once, rather than a timeout or stderr."""
+    clip = make_clip(tmp_path, 1000)
+    if place == "held":
+        clip = dataclasses.replace(clip, held=_Broken())
+    else:
+        sent = dataclasses.replace(sent_audio(b""), content=_Broken(), size=9)
+        clip = dataclasses.replace(clip, sent=sent)
+    with (
+        raw_server(lambda connection, _number: read_request(connection)) as url,
+        pytest.raises(RuntimeError, match="bytes at 0"),
+    ):
+        asked(settings(url), about(clip))
+    assert capfd.readouterr().err == ""
 
 
 def test_two_clips_are_our_own_bug(tmp_path: Path) -> None:

@@ -93,12 +93,12 @@ class Exchanged:
 
 
 class _Transfer:
-    """One attempt, as libcurl's callbacks see it. None of them may raise."""
+    """One attempt, as libcurl's callbacks see it. None of them may raise: it would only be printed."""
 
     def __init__(self, curl: Any, body: Body | None, route: Route) -> None:
         self.headers: dict[str, str] = {}
         self.header_too_large = self.reply_too_large = False
-        self.body_error: OSError | None = None
+        self.body_error: Exception | None = None
         self.head_sent: asyncio.Future[None] | None = None
         self.consent: asyncio.Future[None] | None = None
         """With ``Expect``: done when the server wants the body, or has answered without it."""
@@ -123,7 +123,12 @@ class _Transfer:
         if self.body_error is not None or self._body is None:
             return int(pycurl.READFUNC_ABORT)
         if not self._rest:
-            block = self._body.ready()
+            try:
+                block = self._body.ready()
+            except Exception as error:
+                # It is raised where the request is awaited; from here it would not get there.
+                self.body_error = error
+                return int(pycurl.READFUNC_ABORT)
             if block is None:
                 self._loading = asyncio.ensure_future(self._load(self._body))
                 return int(pycurl.READFUNC_PAUSE)
@@ -138,7 +143,7 @@ class _Transfer:
     async def _load(self, body: Body) -> None:
         try:
             await body.load()
-        except OSError as error:
+        except Exception as error:
             self.body_error = error
         self._loading = None
         # It may have ended meanwhile: then there is nothing left to wake.
@@ -222,7 +227,7 @@ class Connections:
         """Send one request and read its reply, in ``limit`` seconds at most.
 
         Returns ``None`` when the server ignored ``Expect``: the body was not sent. Raises ``BrokenError``,
-        and ``OSError`` when the body's clip cannot be read.
+        and what the body raises: ``OSError`` when its clip cannot be read.
         """
         route.restart()
         if not route.expect:
