@@ -333,16 +333,35 @@ def test_every_connection_error_has_a_row() -> None:
 
 
 @contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Let this process open no more files or sockets."""
+def no_descriptors(but: int = 0) -> Iterator[None]:
+    """Let this process open no more files or sockets, or only a few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + but, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def server_elsewhere() -> Iterator[str]:
+    """Run a server in a process with descriptors of its own; gives its URL."""
+    code = (
+        "import sys; from tests.scripted_server import ScriptedServer\n"
+        "with ScriptedServer() as server: print(server.url, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -358,6 +377,19 @@ def test_want_of_descriptors_is_named(host: str) -> None:
     assert "6 attempts" in str(caught.value)
     assert "resume" in str(caught.value)
     assert "running" not in str(caught.value)
+
+
+def test_want_of_descriptors_is_named_when_some_are_free_again(tmp_path: Path) -> None:
+    """A socket that could not be had is told as such, though others were closed before anybody looked."""
+    clip = make_clip(tmp_path, 200_000)
+
+    async def main(chat: ChatEndpoint) -> list[Reply | Failure | BaseException]:
+        with no_descriptors(but=30):
+            return await asyncio.gather(*[chat.ask(about(clip)) for _ in range(100)], return_exceptions=True)
+
+    with server_elsewhere() as url:
+        results = use(settings(url), main)
+    assert [str(r) for r in results if not isinstance(r, Reply) and "ulimit -n" not in str(r)] == []
 
 
 def test_want_of_descriptors_passes() -> None:

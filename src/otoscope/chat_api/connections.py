@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import ssl
 import string
@@ -359,6 +360,11 @@ class Connections:
         if not connected:
             # A resolver that found no descriptor does not tell so.
             number = _want_of_descriptors() or number
+            refused_by_proxy = curl.getinfo(pycurl.HTTP_CONNECTCODE) != 0
+            if code == pycurl.E_COULDNT_CONNECT and number is None and not refused_by_proxy:
+                # A server's refusal has a number. Without one there was no socket to begin with, though a
+                # descriptor may have become free since.
+                number = errno.EMFILE
         return BrokenError(
             code,
             message,
