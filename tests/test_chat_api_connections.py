@@ -178,6 +178,14 @@ def test_server_that_ignores_expect_gets_the_body_unasked(tmp_path: Path) -> Non
     assert expects == [None, "100-continue", None, None, None]
 
 
+def test_server_that_ignores_expect_is_found_out_within_a_short_timeout(tmp_path: Path) -> None:
+    """An attempt shorter than the wait for consent does not end as a timeout each time."""
+    clip = make_clip(tmp_path, LARGE)
+    with ScriptedServer(sequence(Response(cut_upload=True), Response()), ignore_expect=True) as server:
+        given = settings(server, attempt_timeout=connections.EXPECT_TIMEOUT, tries=1)
+        assert replied(given, about(clip)).attempts == 3
+
+
 def test_slow_reply_to_expect_is_waited_for(tmp_path: Path) -> None:
     """The 2 s are for the server's consent, not for its reply."""
     clip = make_clip(tmp_path, LARGE)

@@ -241,7 +241,9 @@ class Connections:
         try:
             await asyncio.wait({sending, head_sent}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(
-                {sending, consent}, timeout=EXPECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+                {sending, consent},
+                timeout=min(EXPECT_TIMEOUT, limit / 2),
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if sending.done() or consent.done():
                 return await sending
