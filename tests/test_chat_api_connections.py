@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -595,6 +596,102 @@ def test_packed_reply_is_unpacked() -> None:
 
     with raw_server(answer) as url:
         assert replied(settings(url)).text == "fine"
+
+
+_CONTENT = COMPLETION.partition(b"\r\n\r\n")[2]
+_DEFLATED = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        pytest.param("x-gzip", gzip.compress(_CONTENT), id="old-name"),
+        pytest.param("gzip, gzip", gzip.compress(gzip.compress(_CONTENT)), id="twice"),
+        pytest.param("gzip", gzip.compress(_CONTENT[:20]) + gzip.compress(_CONTENT[20:]), id="in-two"),
+        pytest.param("gzip", gzip.compress(_CONTENT) + b"left over", id="more"),
+        pytest.param("gzip", gzip.compress(_CONTENT)[:-4], id="less"),
+        pytest.param("gzip", _CONTENT, id="unpacked"),
+        pytest.param("deflate", zlib.compress(_CONTENT), id="zlib"),
+        pytest.param("deflate", _DEFLATED.compress(_CONTENT) + _DEFLATED.flush(), id="deflate"),
+        pytest.param("utf-8", _CONTENT, id="charset"),
+        pytest.param("br", _CONTENT, id="wrong"),
+        pytest.param("", _CONTENT, id="empty"),
+    ],
+)
+def test_no_reply_is_lost_over_its_encoding(encoding: str, packed: bytes) -> None:
+    """A reply was paid for, however loosely a gateway packs or labels it."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n"
+    reply = head % (encoding.encode(), len(packed)) + packed
+
+    def answer(connection: socket.socket, _number: int) -> None:
+        read_request(connection)
+        connection.sendall(reply)
+
+    with raw_server(answer) as url:
+        found = replied(settings(url))
+    assert (found.text, found.attempts) == ("fine", 1)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        pytest.param("gzip", gzip.compress(b"") * 500_000, id="members"),
+        pytest.param("gzip," * 5000 + "gzip", gzip.compress(b" " * 1000), id="layers"),
+    ],
+)
+def test_unpacking_has_an_end(encoding: str, packed: bytes) -> None:
+    """A reply in pieces or layers without number holds up no other request."""
+
+    def answer(connection: socket.socket, _number: int) -> None:
+        read_request(connection)
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(head % (encoding.encode(), len(packed)) + packed)
+
+    with raw_server(answer) as url:
+        assert failed(settings(url, tries=1)).kind is FailureKind.BAD_REPLY
+
+
+def test_damaged_reply_is_asked_for_again() -> None:
+    """A packed reply that is no longer what it was is a broken connection's."""
+    packed = bytearray(gzip.compress(_CONTENT))
+    packed[-8] ^= 255
+
+    def answer(connection: socket.socket, number: int) -> None:
+        read_request(connection)
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(COMPLETION if number else head % len(packed) + packed)
+
+    with raw_server(answer) as url:
+        assert replied(settings(url)).attempts == 2
+
+
+def test_packed_reply_before_the_body_is_sent(tmp_path: Path) -> None:
+    """A whole reply counts though the server reads no more of the body, also where it is packed."""
+    packed = gzip.compress(_CONTENT)
+    stopped = threading.Event()
+
+    def answer_early(connection: socket.socket, _number: int) -> None:
+        read_head(connection)
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        connection.sendall(head + packed)
+        stopped.wait()
+
+    with raw_server(answer_early) as url:
+        reply = asked(settings(url, attempt_timeout=3, tries=1), about(make_clip(tmp_path, LARGE)))
+        stopped.set()
+    assert isinstance(reply, Reply), reply
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_reply_that_ends_within_its_head_is_none(status: int) -> None:
+    """A server that died while it wrote its headers has neither replied nor refused."""
+
+    def answer(connection: socket.socket, number: int) -> None:
+        read_request(connection)
+        connection.sendall(COMPLETION if number else b"HTTP/1.1 %d Some\r\nContent-Le" % status)
+
+    with raw_server(answer) as url:
+        assert replied(settings(url)).attempts == 2
 
 
 def test_headers_of_the_user_go_before_ours() -> None:

@@ -233,6 +233,15 @@ def test_reply_with_too_large_a_header_is_named() -> None:
     assert len(server.requests) == 1
 
 
+def test_reply_with_too_many_headers_is_named() -> None:
+    """What libcurl would break off for the sum of it is not paid for again, either."""
+    headers = {f"X-Trace-{number}": "x" * 60_000 for number in range(6)}
+    with ScriptedServer(sequence(Response(headers=headers))) as server:
+        failure = failed(settings(server))
+    assert (failure.kind, failure.attempts) == (FailureKind.BAD_REPLY, 1)
+    assert "too many headers" in failure.message
+
+
 def test_other_good_statuses_hold_replies() -> None:
     """A completion with 201 is a completion."""
     with ScriptedServer(sequence(Response(status=201, text="fine"))) as server:

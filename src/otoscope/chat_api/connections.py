@@ -9,6 +9,7 @@ import os
 import ssl
 import string
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ EXPECT_TIMEOUT = 2.0
 MAX_REPLY_BYTES = 16 << 20
 MAX_HEADER_BYTES = 64 << 10
 """For each line of a reply's head: what gateways add there must not cost a paid reply."""
+_MAX_HEAD_BYTES = 256 << 10
+"""For all lines together; libcurl breaks off a little later."""
 LISTING_TIMEOUT = 5.0
 
 _SEND_BYTES = 256 << 10
@@ -37,6 +40,10 @@ _SEND_BYTES = 256 << 10
 E_TOO_LARGE = 100
 """CURLE_TOO_LARGE; pycurl has no name for it, nor for the next."""
 _SUPPRESS_CONNECT_HEADERS = 265
+_GZIP = b"\x1f\x8b"
+_MOST_LAYERS = 5
+_MOST_MEMBERS = 64
+"""Of a packed reply: without an end of them, one would keep every other request waiting."""
 _FOR_EVER = 1 << 30
 """Milliseconds. Whether a server consents to a body is watched by our own clock."""
 
@@ -109,7 +116,9 @@ class _Transfer:
         self._unsent = 0 if body is None or body.whole is not None else body.length
         self._route = route
         self._blocks: list[bytes] = []
-        self._size = 0
+        self._size = self._head_size = 0
+        self._final = False
+        """Whether the head that comes is that of the reply; those before it only announce one."""
         self._rest = b""
         self._loading: asyncio.Task[None] | None = None
 
@@ -159,15 +168,16 @@ class _Transfer:
 
     def take_header(self, line: bytes) -> int | None:
         """Take one line of the reply's head, the status line included."""
-        if len(line) > MAX_HEADER_BYTES:
+        self._head_size += len(line)
+        if len(line) > MAX_HEADER_BYTES or self._head_size > _MAX_HEAD_BYTES:
             self.header_too_large = self._route.answered = True
             return -1
-        if line.startswith(b"HTTP/"):
+        if line[:5].upper() == b"HTTP/":
             self.headers.clear()
-            # What begins with 1 only announces the reply.
-            self._route.answered = not line.partition(b" ")[2].lstrip().startswith(b"1")
+            self._final = not line.partition(b" ")[2].lstrip().startswith(b"1")
         elif not line.strip():
-            if self._route.answered:
+            if self._final:
+                self._route.answered = True
                 _settle(self.consent)
                 self._end_early()
         else:
@@ -176,7 +186,7 @@ class _Transfer:
         return None
 
     def take(self, block: bytes) -> int | None:
-        """Take a block of the reply's body."""
+        """Take a block of the reply's body, packed as it may be."""
         self._size += len(block)
         if self._size > MAX_REPLY_BYTES:
             self.reply_too_large = True
@@ -307,10 +317,19 @@ class Connections:
                 raise self._broken(curl, code, message, route) from None
         finally:
             await transfer.end()
+        if not route.answered:
+            # libcurl takes what came of a head for all of it.
+            raise self._broken(curl, pycurl.E_GOT_NOTHING, "it ended within its headers", route)
+        content = None
+        if not transfer.reply_too_large:
+            try:
+                content = _unpacked(transfer.content, transfer.headers.get("content-encoding", ""))
+            except zlib.error as error:
+                raise self._broken(curl, pycurl.E_BAD_CONTENT_ENCODING, str(error), route) from None
         return Exchanged(
             curl.getinfo(pycurl.RESPONSE_CODE),
             transfer.headers,
-            None if transfer.reply_too_large else self.mask.reply(transfer.content),
+            None if content is None else self.mask.reply(content),
         )
 
     def _set_up(
@@ -326,7 +345,6 @@ class Connections:
         curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
         # Our key is not the proxy's.
         curl.setopt(pycurl.HEADEROPT, pycurl.HEADER_SEPARATE)
-        curl.setopt(pycurl.ACCEPT_ENCODING, "gzip, deflate")
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(1000 * CONNECT_TIMEOUT))
         curl.setopt(pycurl.TIMEOUT_MS, max(1, int(1000 * limit)))
         curl.setopt(pycurl.FRESH_CONNECT, route.fresh)
@@ -369,7 +387,8 @@ class Connections:
                 number = errno.EMFILE
         return BrokenError(
             code,
-            message,
+            # It has no words for some.
+            message or f"libcurl's error {code}",
             connected=connected,
             answered=route.answered,
             through_proxy=self._proxy is not None and not connected,
@@ -403,6 +422,36 @@ def _want_of_descriptors() -> int | None:
     except OSError as error:
         return error.errno
     return None
+
+
+def _unpacked(content: bytes, encodings: str) -> bytes | None:
+    """Return a reply's body unpacked, or ``None`` when it then is larger than :data:`MAX_REPLY_BYTES`.
+
+    libcurl gives up a reply whose header names what it does not know, or what was not done; here such a body
+    stays as it came. Raises ``zlib.error``.
+    """
+    unpacked: bytes | None = content
+    for name in reversed(encodings.lower().replace(" ", "").split(",")[-_MOST_LAYERS:]):
+        if unpacked and name in ("gzip", "x-gzip") and unpacked.startswith(_GZIP):
+            unpacked = _inflated(unpacked, zlib.MAX_WBITS | 16)
+        elif unpacked and name == "deflate":
+            # It means zlib's form, and some servers send without that form's two bytes.
+            named = unpacked[0] & 15 == zlib.DEFLATED and int.from_bytes(unpacked[:2], "big") % 31 == 0
+            unpacked = _inflated(unpacked, zlib.MAX_WBITS if named else -zlib.MAX_WBITS)
+    return unpacked
+
+
+def _inflated(packed: bytes, form: int) -> bytes | None:
+    blocks: list[bytes] = []
+    room = MAX_REPLY_BYTES + 1
+    while not blocks or (packed.startswith(_GZIP) and len(blocks) < _MOST_MEMBERS):
+        stream = zlib.decompressobj(form)
+        blocks.append(stream.decompress(packed, room))
+        room -= len(blocks[-1])
+        if room <= 0:
+            return None
+        packed = stream.unused_data
+    return b"".join(blocks)
 
 
 def _trust(ca_file: Path | None) -> Sequence[tuple[int, str | int]]:
@@ -446,6 +495,7 @@ def _ascii(url: str) -> str:
 def _headers(settings: EndpointSettings) -> list[bytes]:
     """Return our headers with the user's in the place of those of the same name."""
     ours = {"User-Agent": f"otoscope/{__version__}", "Content-Type": "application/json"}
+    ours["Accept-Encoding"] = "gzip, deflate"
     if settings.authorization is not None:
         ours["Authorization"] = settings.authorization
     theirs = settings.extra_headers

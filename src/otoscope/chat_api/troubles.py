@@ -202,7 +202,8 @@ _CONNECTIONS = (
         (E_TOO_LARGE,),
         FailureKind.BAD_REPLY,
         False,
-        f"the reply has a header of over {MAX_HEADER_BYTES >> 10} KB and cannot be read",
+        f"the reply has a header of over {MAX_HEADER_BYTES >> 10} KB, or too many headers, and cannot be "
+        "read",
         next=Next.GIVE_UP,
     ),
     ConnectionRow(
