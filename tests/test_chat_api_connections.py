@@ -365,7 +365,7 @@ def server_elsewhere() -> Iterator[str]:
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         cwd=Path(__file__).parents[1],
     ) as process:
         assert process.stdout is not None
@@ -528,7 +528,7 @@ def test_file_of_certificates_may_have_any_name(tmp_path: Path) -> None:
     with raw_server(lambda connection, _number: read_head(connection)) as url:
         for name in ("é.pem", "\udcff.pem"):
             file = tmp_path / name
-            file.write_text("no certificate")
+            file.write_text("no certificate", encoding="utf-8")
             given = settings(url.replace("http:", "https:"), tries=1)
             with pytest.raises(EndpointError, match="no secure connection"):
                 asked(dataclasses.replace(given, ca_file=file))

@@ -454,7 +454,7 @@ def _inflated(packed: bytes, form: int) -> bytes | None:
     return b"".join(blocks)
 
 
-def _trust(ca_file: Path | None) -> Sequence[tuple[int, str | int]]:
+def _trust(ca_file: Path | None) -> Sequence[tuple[int, bytes | int]]:
     """Return the options that verify servers by these certificates, else by those that Python takes.
 
     Those are of ``SSL_CERT_FILE`` and ``SSL_CERT_DIR``, else the system's.
