@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +17,8 @@ import pytest
 
 from otoscope import descriptors, load_run, run_task
 from otoscope.records import Answer
-from tests.scripted_server import ScriptedServer
-from tests.support import REPOSITORY, config, write_data
+from tests.scripted_server import Response, ScriptedServer, Seen, scripted_answers
+from tests.support import REPOSITORY, config, environment, write_data
 
 SHIPPED = sorted((REPOSITORY / "src").rglob("*.py"))
 MEASURING = [
@@ -255,3 +259,68 @@ def test_a_run_where_the_system_cannot_read_at_a_place(
     assert sent["with"] == sent["without"]
     assert answers["with"] == answers["without"]
     assert len(answers["with"]) == 16
+
+
+# --- names of files and folders -----------------------------------------------------------------------------
+
+STRANGE = 'ü 音 🔔 it\'s "$HOME" & (1)'
+"""A folder's name with what shells, locales and URLs take for something else."""
+PLAIN_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
+"""Python then takes names of files, and the terminal, for ASCII."""
+
+
+@pytest.mark.skipif(
+    os.name == "nt", reason="the commands are for a POSIX shell, and Windows forbids the quotes"
+)
+@pytest.mark.parametrize("environ", [{}, PLAIN_LOCALE], ids=["UTF-8", "C"])
+def test_every_command_takes_strange_names(environ: dict[str, str], tmp_path: Path) -> None:
+    """Evaluate, stop, resume by the printed command, report in every format, compare, export: all works."""
+    here = tmp_path / STRANGE
+    data, run, other = write_data(here / "data", each=1), here / "run", here / "other run"
+    told = {**environment(), **environ}
+
+    def done(*words: str, code: int = 0) -> str:
+        """Run the real command; it never says anything of a traceback."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "otoscope", *words], env=told, cwd=here, capture_output=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        said = (ended.stdout + ended.stderr).decode("utf-8", "replace")
+        assert ended.returncode == code, said
+        assert "Traceback" not in said
+        return said
+
+    key = here / "the key ü"
+    refusing = [True]
+
+    def script(seen: Seen, attempt: int) -> Response:
+        if seen.kind == "judge" and refusing[0]:
+            return Response(status=401, error={"message": "the key is refused"})
+        return scripted_answers()(seen, attempt)
+
+    with ScriptedServer(script) as server:
+        key.write_text("a-key\n", encoding="utf-8", newline="\n")
+        key.chmod(0o600)
+        patience = '{"retry_interval": 0.01}'
+        url = ["--api-url", server.url, "--judge-api-url", server.url]
+        keys = ["--api-key-file", str(key), "--judge-api-key-file", str(key)]
+        words = ["eval", "--model", "scripted-model", "--judge-model", "scripted-judge", *url, *keys]
+        words += ["--data", str(data), "--generation-config", patience, "--no-html"]
+        said = done(*words, "--run-dir", str(run), code=5)
+        refusing[0] = False
+        line, _without_judge = [line for line in said.splitlines() if line.startswith("  otoscope eval")]
+        again = subprocess.run(
+            ["bash", "-c", line.replace("otoscope", f"{shlex.quote(sys.executable)} -m otoscope", 1)],
+            env=told, cwd=here, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert again.returncode == 0, (line, again.stderr.decode("utf-8", "replace"))
+        done(*words, "--run-dir", str(other))
+    for form in ("terminal", "html", "md", "latex", "csv", "json"):
+        output = [] if form == "terminal" else ["--output", str(here / f"out ü/{form}")]
+        done("report", str(run), "--format", form, *output)
+    done("report", "run", "other run", "--format", "md", "--figures", str(here / "figures ü"))
+    done("compare", str(run), str(other))
+    done("export", str(run), "--to", str(here / "official ü"))
+    done("export", str(run), "--bundle", str(here / "bundle ü.zip"))
+    done("data", "verify", str(data))
+    assert json.loads((here / "out ü" / "json").read_text(encoding="utf-8"))

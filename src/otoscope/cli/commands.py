@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shlex
 import signal
 import traceback
 from collections import Counter
@@ -29,7 +28,7 @@ from otoscope.cli.arguments import (
 )
 from otoscope.cli.keys import warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
-from otoscope.cli.terminal import as_json, complain, console
+from otoscope.cli.terminal import as_json, complain, console, shell_command
 from otoscope.config import display_url
 from otoscope.errors import (
     EndpointError,
@@ -200,7 +199,7 @@ class Command:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]
         keys = "".join(f" {flag} ..." for flag in given)
         note = "\n(what holds a key is not stored: give it again)" if given else ""
-        return f"{shlex.join(['otoscope', *words, *more])}{keys}{note}"
+        return f"{shell_command(['otoscope', *words, *more])}{keys}{note}"
 
     def _limits(self) -> list[str]:
         """Return the limits of this command as words of the next one, one that was reached with more room."""

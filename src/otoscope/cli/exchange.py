@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otoscope.cli.terminal import complain
+from otoscope.cli.terminal import complain, shell_command
 from otoscope.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
         print(f"answers: {imported.answers}; samples that failed: {imported.failed}")
     run = str(imported.run.path)
     if not imported.verdicts:
-        print(f"Judge them with:\n  {shlex.join(['otoscope', 'judge', run])}")
+        print(f"Judge them with:\n  {shell_command(['otoscope', 'judge', run])}")
         return 0
     counts = ", ".join(f"{order.value} {imported.verdicts.get(order, 0)}" for order in Order)
     print(f"verdicts: {counts}")
@@ -142,7 +141,7 @@ def run_import(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
             "otoscope: no sample has both orders' verdicts for certain: only official scoring is possible"
         )
     scoring = ["--scoring", "official"] if imported.unjoined else []
-    print(f"Show the numbers with:\n  {shlex.join(['otoscope', 'report', run, *scoring])}")
+    print(f"Show the numbers with:\n  {shell_command(['otoscope', 'report', run, *scoring])}")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from otoscope._version import __version__
 from otoscope.benchmark import VIEWS
 from otoscope.choices import LANGUAGES
-from otoscope.cli.terminal import as_json, complain, console
+from otoscope.cli.terminal import as_json, complain, console, shell_command
 from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def write_page_apart(run_path: Path, language: str) -> None:
     except KeyboardInterrupt:
         trouble = "stopped"
     if trouble:
-        again = shlex.join(["otoscope", *words])
+        again = shell_command(["otoscope", *words])
         complain(f"otoscope: {page} was not written: {trouble}. Try again with:\n  {again}")
     else:
         complain(f"Report: {page}")
