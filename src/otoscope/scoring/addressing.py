@@ -274,7 +274,15 @@ def _marks() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(map(_plain, fixed.findall(JUDGE_PROMPT))), tuple(map(_plain, sentences))
 
 
+# What shows nothing, and would stand between the letters of a rule: format characters, colours of a terminal.
+_UNSEEN = "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]|\x1b\\[[0-9;]*[A-Za-z]?"
+# Punctuation is not among them: the Chinese rules know theirs.
+_FULL_WIDTH = {wide: wide - 0xFEE0 for wide in (*range(0xFF10, 0xFF1A), *range(0xFF21, 0xFF5E))}
+
+
 def _plain(text: str) -> str:
+    if not text.isascii() or "\x1b" in text:
+        text = _compiled(_UNSEEN).sub("", text.translate(_FULL_WIDTH))
     return " ".join(text.lower().replace("’", "'").split())
 
 
@@ -301,7 +309,8 @@ def addresses_judge(text: str) -> bool:
     as all of it or as its last sentence, ``[[10]]``), or words to whoever gives the scores: to ignore what is
     said above, which score to give, that it is the judge. English and Chinese are known. Such words do not
     count in quotation marks, or where the answer says that somebody in the clip says them; the prompt's own
-    always do. Letter case and white space make no difference.
+    always do. Letter case, white space, full-width letters and characters that show nothing make no
+    difference.
     """
     plain = _plain(text)
     if _holds_a_part_of_the_prompt(plain):
