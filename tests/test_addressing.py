@@ -404,7 +404,7 @@ def test_one_is_enough_for_a_warning_with_the_headline_both_ways() -> None:
     assert "1 of 64 answers (1.56 %) address the judge" in warning["message"]
     with_it, without = summary.average.gpt_score, summary.flagged["gpt_score_without"]["average"]
     assert with_it is not None
-    assert f"average {with_it:.2f}, without them {without:.2f}" in warning["message"]
+    assert f"Average {with_it:.2f}, without them {without:.2f}" in warning["message"]
     assert "8" in catalogue("zh")("warning.addresses_judge", **{**warning["values"], "count": 8})
 
 
@@ -464,7 +464,8 @@ def test_written_reports_list_them_and_warn_of_them(run: Path) -> None:
         short = render_markdown([reported(run)], say, appendix=False)
         whole = render_markdown([reported(run)], say, appendix=True)
         warning = warned(reported(run).summary)["addresses_judge"]
-        assert escape(say("warning.addresses_judge", **warning["values"])) in short
+        told = {**warning["values"], "cell": say("cell.average")}
+        assert escape(say("warning.addresses_judge", **told)) in short
         assert escape(reported(run).summary.flagged["keys"][0]) in whole
         assert escape(reported(run).summary.flagged["keys"][0]) not in short
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otoscope.scoring import Cell
+from otoscope.scoring.warnings import worded
 from otoscope.texts import Catalogue
 
 NOT_AVAILABLE = "--"
@@ -112,7 +113,7 @@ def warning_text(warning: Mapping[str, Any], say: Catalogue) -> str:
     """Return a warning's text in the language of the report, where the catalogue has it."""
     key, values = f"warning.{warning['name']}", warning.get("values")
     if key in say and values is not None:
-        return inert(say(key, **values))
+        return inert(worded(key, values, say))
     return inert(warning["message"])
 
 

@@ -16,7 +16,7 @@ from otoscope.scoring.cells import FULL_COVERAGE, Cells
 from otoscope.scoring.families import family
 from otoscope.scoring.samples import mean
 from otoscope.scoring.sent import CONTROL_WARNINGS, NO_AUDIO, SILENCE, control_of
-from otoscope.texts import catalogue
+from otoscope.texts import Catalogue, catalogue
 
 BLANK_SHARE = 0.01
 DISAGREE_SHARE = 0.30
@@ -85,14 +85,21 @@ class Evidence:
 def find_warnings(evidence: Evidence) -> list[Json]:
     """Return what there is to warn of: ``name``, ``values``, and the ``message`` in English.
 
-    In another language the message is that of the catalogue's key ``warning.NAME``, with the values.
+    In another language the message is that of the catalogue's key ``warning.NAME``, see :func:`worded`.
     """
     say = catalogue()
     found = [warned for rule in _RULES for warned in rule(evidence)]
     return [
-        {"name": name, "values": values, "message": say(f"warning.{name}", **values)}
+        {"name": name, "values": values, "message": worded(f"warning.{name}", values, say)}
         for name, values in found
     ]
+
+
+def worded(key: str, values: Mapping[str, Any], say: Catalogue) -> str:
+    """Return a warning's text in a language, its mean by the name that it has there."""
+    if "cell" in values:
+        values = {**values, "cell": say(f"cell.{values['cell']}")}
+    return say(key, **values)
 
 
 # --- what was sent ----------------------------------------------------------------------------------------

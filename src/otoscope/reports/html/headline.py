@@ -68,7 +68,12 @@ def warnings(summary: Summary) -> list[Said | str]:
 
 def _warning(warning: Mapping[str, Any]) -> Said | str:
     text = known(f"warning.{warning['name']}", warning["message"])
-    return said(text.key, **(warning.get("values") or {})) if isinstance(text, Said) else text
+    if not isinstance(text, Said):
+        return text
+    values = dict(warning.get("values") or {})
+    if "cell" in values:
+        values["cell"] = said(f"cell.{values['cell']}")
+    return said(text.key, **values)
 
 
 def control_mark(summary: Summary) -> Said | None:
