@@ -433,6 +433,7 @@ class Pipeline:
         stop = asyncio.ensure_future(self._stop.requested.wait())
         deadline: float | None = None
         told = False
+        said: bool | None = None
         try:
             while pending and (deadline is None or loop.time() < deadline):
                 others = {task for task in (stop, house) if not task.done()}
@@ -447,8 +448,10 @@ class Pipeline:
                     told = True
                     self._on_stopping(self._trouble)
                     self._wake_judges()
-                    if pending and self._may_wait:
-                        self._on_event(Notice(_STOPPING[self._stop.patient]))
+                # Who hurries a run that waits at a limit is told that it was heard.
+                if self._stopping and pending and self._may_wait and said is not self._stop.patient:
+                    said = self._stop.patient
+                    self._on_event(Notice(_STOPPING[said]))
                 if self._stopping and deadline is None and not self._stop.patient:
                     deadline = loop.time() + GRACE
                 if self._stopping and not self._may_wait:
