@@ -415,7 +415,7 @@ def test_a_field_that_changed_alone_is_refused(scene: Scene, tmp_path: Path, one
 
 
 def _says_new_run(message: str) -> bool:
-    return "start a new run: the same command with another --run-dir" in message
+    return "start a new run: the command that made this one, with them and another --run-dir" in message
 
 
 def test_all_differences_are_named_with_both_values(scene: Scene, tmp_path: Path) -> None:

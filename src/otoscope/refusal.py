@@ -17,7 +17,9 @@ SAME_JUDGE = frozenset({"judge.api_url", "judge.prompt_sha256", "judge.parser_ve
 """Differences that may lie between two times that the same judge is asked."""
 _NO_SETTING = frozenset({"judge.prompt_sha256", "judge.parser_version", "judge.weights", "model.weights"})
 """What comes with the version of Otoscope: no flag gives the old values."""
-_NEW_RUN = "For the new values start a new run: the same command with another --run-dir"
+_NEW_RUN = (
+    "For the new values start a new run: the command that made this one, with them and another --run-dir"
+)
 _ABSENT = "..."
 """Stands in a command for what is not stored."""
 
