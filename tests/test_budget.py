@@ -624,6 +624,49 @@ def test_the_command_that_is_printed_at_a_limit_finishes_the_run(tmp_path: Path)
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "repeated"),
+    [
+        ({}, ""),
+        ({"generation_config": {"max_tokens": 9}}, ""),
+        ({"api_key_file": "key"}, ' --judge-model-args \'{"api_key_file": "key"}\''),
+        ({"api_key": "judge-key"}, " --judge-model-args ..."),
+        ({"generation_config": {"extra_headers": {"X-Team": "a"}}}, " --judge-model-args ..."),
+    ],
+)
+def test_the_command_repeats_of_a_json_flag_what_the_run_does_not_keep(
+    tmp_path: Path, given: dict[str, Any], repeated: str
+) -> None:
+    """A file of a key by its name, a secret by dots; for all else the printed command is whole as it is."""
+    data = write_data(tmp_path / "data", each=1)
+    (tmp_path / "key").write_text("judge-key\n", encoding="utf-8")
+    (tmp_path / "key").chmod(0o600)
+    key = {} if "api_key_file" in given or "api_key" in given else {"OTOSCOPE_JUDGE_API_KEY": "judge-key"}
+    with ScriptedServer() as server:
+        run = tmp_path / "run"
+        words = ["eval", "--model", "m", "--api-url", server.url, "--data", str(data), "--run-dir", str(run)]
+        words += ["--judge-model", "j", "--judge-api-url", server.url, "--max-judge-calls", "1"]
+        words += ["--judge-model-args", json.dumps(given)] if given else []
+        done = otoscope(*words, environ=key, cwd=tmp_path)
+        assert done.returncode == 7, done.stderr
+        (told,) = (line.strip() for line in done.stderr.splitlines() if "eval --use-cache" in line)
+        assert told.endswith(f"--max-judge-calls 18{repeated}")
+        assert ("give it again" in done.stderr) is repeated.endswith("...")
+        if not repeated.endswith("..."):
+            again = otoscope(*shlex.split(told)[1:], environ=key, cwd=tmp_path)
+            assert again.returncode == 0, again.stderr
+        judging = ["judge", str(run), *words[9:]]
+        judging += ["--run-dir", str(tmp_path / "copy"), "--judge-revision", "2", "--max-judge-calls", "1"]
+        done = otoscope(*judging, environ=key, cwd=tmp_path)
+        assert done.returncode == 7, done.stderr
+        (told,) = (line.strip() for line in done.stderr.splitlines() if line.startswith("  otoscope judge"))
+        if repeated.endswith("..."):
+            assert told.endswith(" --judge-model-args ...")
+        else:
+            again = otoscope(*shlex.split(told)[1:], environ=key, cwd=tmp_path)
+            assert again.returncode == 0, again.stderr
+
+
 def test_the_command_that_goes_on_keeps_the_limits(tmp_path: Path) -> None:
     """Whatever stopped the run; but without a judge there is nothing to limit."""
     data = write_data(tmp_path / "data", each=1)

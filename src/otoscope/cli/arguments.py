@@ -21,6 +21,7 @@ JUDGING_FLAGS = (
     "--judge-model",
     "--judge-api-url",
     "--judge-revision",
+    "--judge-model-args",
     "--judge-batch-size",
     "--judge-rpm",
     "--judge-tpm",
@@ -41,7 +42,7 @@ DRY_RUN_KEY = {"OTOSCOPE_JUDGE_API_KEY": "none"}
 """A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
 FILE_OF_ONE_START = ("--api-key-file", "--judge-api-key-file", "--ca-file")
 """What a run does not keep, and which holds no secret itself: given again by name."""
-SECRET_FLAGS = ("--api-key", "--judge-api-key", "--judge-model-args", "--extra-headers")
+SECRET_FLAGS = ("--api-key", "--judge-api-key", "--extra-headers")
 
 
 def refuse_empty_flags(args: argparse.Namespace) -> None:

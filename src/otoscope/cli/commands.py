@@ -26,7 +26,7 @@ from otoscope.cli.arguments import (
     refuse_empty_flags,
     task_config,
 )
-from otoscope.cli.keys import warning_of_keys, without_keys
+from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console, shell_command
 from otoscope.config import display_url
@@ -178,6 +178,7 @@ class Command:
     def _resuming(self, *more: str) -> str:
         """Return the command that goes on with this run, with a place for each key that it needs again."""
         given = [flag for flag in SECRET_FLAGS if getattr(self._args, flag_name(flag), None)]
+        given += [flag for flag in JSON_FLAGS if holds_back(self._args, flag)]
         urls = {flag: getattr(self._args, flag_name(flag), None) or "" for flag in URL_FLAGS}
         given += [flag for flag, url in urls.items() if "@" in url or "***" in display_url(url)]
         if self._args.command == "judge":
@@ -193,6 +194,8 @@ class Command:
             files = [flag for flag in files if not flag.startswith("--judge")]
         else:
             words += self._limits()
+            if words[0] == "eval" and "--judge-model-args" not in given and names_key_file(self._args):
+                files.append("--judge-model-args")
         words += given_flags(self._args, files)
         words += ["--judge-blank"] if self._args.judge_blank else []
         if self._args.retry_failed and "--retry-failed" not in more:

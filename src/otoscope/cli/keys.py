@@ -23,6 +23,30 @@ _INSTEAD = {
     "--judge-model-args": "--judge-api-key-file FILE or OTOSCOPE_JUDGE_API_KEY",
 }
 
+JSON_FLAGS = ("--generation-config", "--judge-model-args")
+"""Objects of settings, among which a secret may be."""
+
+
+def holds_back(args: argparse.Namespace, flag: str) -> bool:
+    """Whether one of ``JSON_FLAGS`` holds a secret, or headers: what no run keeps, and no message repeats."""
+    return _keeps_back(parse_object(_value(args, flag) or "{}", flag))
+
+
+def _keeps_back(given: Mapping[str, Any]) -> bool:
+    generation = given.get("generation_config")
+    return bool(
+        given.get("api_key")
+        or given.get("extra_headers")
+        or list(in_url(str(given.get("api_url") or "")))
+        or (isinstance(generation, Mapping) and _keeps_back(generation))
+    )
+
+
+def names_key_file(args: argparse.Namespace) -> bool:
+    """Whether ``--judge-model-args`` say which file holds the judge's key, which no run keeps."""
+    flag = "--judge-model-args"
+    return bool(parse_object(_value(args, flag) or "{}", flag).get("api_key_file"))
+
 
 def warning_of_keys(args: argparse.Namespace) -> str | None:
     """Return one line about keys on the command line that are no placeholders, or ``None``."""
@@ -54,7 +78,7 @@ def _on_command_line(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
             yield flag, key
     for flag in ("--api-url", "--judge-api-url"):
         yield from ((flag, secret) for secret in in_url(_value(args, flag)))
-    for flag in ("--extra-headers", "--generation-config", "--judge-model-args"):
+    for flag in ("--extra-headers", *JSON_FLAGS):
         with contextlib.suppress(ConfigError):  # which is told where it is read
             if text := _value(args, flag):
                 given = parse_object(text, flag)
