@@ -29,6 +29,7 @@ from otoscope.errors import ConfigError, LimitReachedError
 from otoscope.estimate import TYPICAL_ANSWER_CHARACTERS
 from otoscope.prompts import JUDGE_PROMPT
 from otoscope.records import Estimate, Event, Notice, Price, Reply, RunStarted, Spent
+from otoscope.reports.counts import estimate_told
 from otoscope.store import RunStore
 from tests.scripted_server import (
     Response,
@@ -152,6 +153,29 @@ def test_a_call_without_a_reply_gives_its_tokens_back() -> None:
         budget.release(budget.reserve(TEXT, None))
     with pytest.raises(LimitReachedError, match="--max-judge-calls 3 is reached"):
         budget.reserve(TEXT, None)
+
+
+def test_one_is_told_as_one() -> None:
+    """One call, and one verdict that is owed."""
+    budget = Budget(JudgeLimits(calls=1))
+    budget.reserve(TEXT, None)
+    assert "is reached: 1 call, 0 tokens in" in str(budget.error(1))
+    assert str(budget.error(1)).endswith("1 verdict is owed still.")
+    assert str(budget.error(2)).endswith("2 verdicts are owed still.")
+    assert "about 1 call to the judge" in estimate_told(Estimate(1, 9, 1, None, 0, 400, 0, 1))
+
+
+def test_a_call_that_found_no_server_is_none() -> None:
+    """It leaves its room to others, until the limit is reached: then what was told adds up."""
+    budget = Budget(JudgeLimits(calls=2))
+    for _ in range(5):
+        budget.release(budget.reserve(TEXT, None), counts=False)
+    assert budget.spent.calls == 0
+    first, _ = budget.reserve(TEXT, None), budget.reserve(TEXT, None)
+    with pytest.raises(LimitReachedError):
+        budget.reserve(TEXT, None)
+    budget.release(first, counts=False)
+    assert "--max-judge-calls 2 is reached: 2 calls" in str(budget.error())
 
 
 def test_money_is_that_of_the_price() -> None:
@@ -434,6 +458,44 @@ def test_retries_are_paid_from_the_limit(tmp_path: Path) -> None:
         with pytest.raises(LimitReachedError, match="--max-judge-calls 25 is reached: 25 calls"):
             run_task(config(server.url, data, tmp_path / "run", max_judge_calls=25))
         assert len(to_judge(server)) == 25
+
+
+def test_a_judge_that_is_not_there_uses_nothing_up(tmp_path: Path) -> None:
+    """Neither tries that find nobody nor waiting for it: what the limit leaves is there for the verdicts."""
+    data = write_data(tmp_path / "data", each=1)
+    healthy, loading = scripted_answers(), [Response(status=503)] * 2
+
+    def script(seen: Seen, attempt: int) -> Response:
+        return loading.pop() if loading else healthy(seen, attempt)
+
+    with ScriptedServer() as model:
+        judge = ScriptedServer(script)
+        judge.start()
+        judge.stop()
+        arguments = [
+            word.replace(f'"api_url": "{model.url}"', f'"api_url": "{judge.url}"')
+            for word in flags(model.url, data, "--run-dir", str(tmp_path / "run"))
+        ]
+        done = otoscope(*arguments, "--max-judge-calls", "2")
+        assert done.returncode == 5, done.stderr
+        process = subprocess.Popen(
+            command(*arguments, "--max-judge-calls", "17", "--wait-ready", "30"),
+            env=environment(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stderr is not None
+        while "is not ready" not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(0.3)  # time to look again, and again
+        judge.start()
+        _, rest = process.communicate(timeout=30)
+        judge.stop()
+    assert process.returncode == 0, rest
+    assert "is ready after" in rest
+    assert not loading
+    assert len(to_judge(judge)) == 16
 
 
 def test_a_server_that_tells_no_tokens_is_counted_by_the_texts(tmp_path: Path) -> None:

@@ -90,3 +90,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the closest of the known words, or nothing when none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean {close[0]!r}?" if close else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``"1 call"`` or ``"1,200 calls"``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from otoscope.chat_api.rate import estimated_tokens
 from otoscope.chat_api.wire_form import Message
 from otoscope.config import JudgeLimits
-from otoscope.errors import LimitReachedError
+from otoscope.errors import LimitReachedError, counted
 from otoscope.records import Estimate, Price, Reply, Spent, token_count, tokens_spent
 
 TYPICAL_VERDICT_TOKENS = 4.0
@@ -41,7 +41,7 @@ class Budget:
     within it; so it can be passed by no more than what replies in flight at the end have beyond what was
     expected. That is what the texts come to by their characters, in the ratio that the server's own counts
     had to this so far, and a reply of the mean length so far. Once a reply is there, its usage counts. A
-    call without a reply counts as a call, and no tokens.
+    call without a reply counts as a call, and no tokens; one that was not even sent counts for nothing.
     """
 
     def __init__(self, limits: JudgeLimits) -> None:
@@ -74,10 +74,13 @@ class Budget:
         self._staked_cost += stake.cost
         return stake
 
-    def release(self, stake: Stake) -> None:
-        """Give back what was set aside for a call that brought no reply, and is over."""
+    def release(self, stake: Stake, *, counts: bool = True) -> None:
+        """Give back what was set aside for a call that is over; ``counts`` says whether it was one."""
         self._staked_tokens -= stake.tokens
         self._staked_cost -= stake.cost
+        # What is told of a limit that was reached has to add up.
+        if not counts and self._reached is None:
+            self.spent.calls -= 1
 
     def settle(self, stake: Stake, messages: Sequence[Message], reply: Reply, price: Price | None) -> Reply:
         """Put what a call used in the place of what was set aside for it.
@@ -108,11 +111,13 @@ class Budget:
         """Return what says that the limit was reached, and that so many verdicts are owed still."""
         reached, spent = self._reached or "calls", self.spent
         limit, used = getattr(self._limits, reached), self._used(reached)
-        told = f"{spent.calls:,} calls, {spent.prompt_tokens:,} tokens in, {spent.completion_tokens:,} out"
+        told = f"{counted(spent.calls, 'call')}, {spent.prompt_tokens:,} tokens in"
+        told += f", {spent.completion_tokens:,} out"
         told += f" (of {spent.estimated:,} replies estimated)" if spent.estimated else ""
         told += f", cost {self.cost:,.6g}" if self.cost is not None else ""
         fits = "" if reached == "calls" else ", and no further call fits"
-        left = f" {owed:,} verdicts are owed still." if owed is not None else ""
+        be = "is" if owed == 1 else "are"
+        left = f" {counted(owed, 'verdict')} {be} owed still." if owed is not None else ""
         # By what was used for each reply so far; before the first one nothing is known.
         more = _ROOM * used / spent.replies * (owed or 0) if spent.replies else limit
         return LimitReachedError(

@@ -366,7 +366,8 @@ class ChatEndpoint:
         result = await self._attempt(messages, overrides, asking)
         if isinstance(result, Reply):
             return budget.settle(stake, messages, result, price)
-        budget.release(stake)
+        # Nobody is paid for being waited for, however long that takes.
+        budget.release(stake, counts=not (result.unreachable or asking.probing))
         return result
 
     async def _attempt(

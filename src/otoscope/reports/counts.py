@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otoscope.errors import counted
 from otoscope.records import Estimate
 
 
@@ -18,13 +19,14 @@ def estimate_told(estimate: Estimate) -> str:
     tokens = estimate.prompt_tokens, estimate.completion_tokens
     into, out = (short_count(round(_about(count))) for count in tokens)
     cost = f", cost {money(_about(estimate.cost))}" if estimate.cost is not None else ""
-    each = estimate.completion_tokens / max(1, estimate.calls)
-    basis = [f"verdicts of {each:.3g} tokens{' as so far' if estimate.replies_known else ''}"]
+    each = f"{estimate.completion_tokens / max(1, estimate.calls):.3g}"
+    tokens_each = f"{each} token" if each == "1" else f"{each} tokens"
+    basis = [f"verdicts of {tokens_each}{' as so far' if estimate.replies_known else ''}"]
     if estimate.unknown_answers:
         so_far = " as so far" if estimate.answers_known else ""
         basis.append(f"answers of {estimate.answer_characters:.0f} characters{so_far}")
     return (
-        f"about {estimate.calls:,} calls to the judge, {into} tokens in, {out} out{cost} "
+        f"about {counted(estimate.calls, 'call')} to the judge, {into} tokens in, {out} out{cost} "
         f"(by the lengths of the texts, {', '.join(basis)}; without retries)"
     )
 
