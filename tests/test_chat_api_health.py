@@ -267,7 +267,7 @@ def test_a_server_that_comes_back_costs_no_sample() -> None:
     gone, back_again = notices
     assert "is gone" in gone
     assert "is back" in back_again
-    assert "what was in flight goes first, one at a time: 8" in back_again
+    assert "8 calls that were in flight go first" in back_again
     assert (
         max(Counter(one.text for one in seen if one.served_at is not None and not is_probe(one)).values())
         == 1

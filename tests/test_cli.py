@@ -131,7 +131,7 @@ def test_low_coverage_exits_1_with_the_reasons(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         done = otoscope(*flags(server.url, data, "--run-dir", str(tmp_path / "run")))
         assert done.returncode == 1
-        assert "1 of 8 samples have no score" in done.stderr
+        assert "1 of 8 samples has no score" in done.stderr
         assert "missing_audio" in done.stdout
         assert "Put the clips right (missing_audio" in done.stderr
         assert "--retry-failed" not in done.stderr

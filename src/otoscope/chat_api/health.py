@@ -239,8 +239,7 @@ class Gate:
                 f"works again, {self.seconds:g} s at most"
             )
             waited = await probe.until_it_works(self.seconds)
-            one_by_one = f"; what was in flight goes first, one at a time: {len(self._alone)}"
-            probe.tell(f"{probe.called} is back after {waited:.0f} s{one_by_one if self._alone else ''}")
+            probe.tell(f"{probe.called} is back after {waited:.0f} s{self._one_by_one()}")
             self._back = self._heard = self._served = asyncio.get_running_loop().time()
             for call in self._calls:
                 call.broke = None
@@ -252,6 +251,16 @@ class Gate:
             self._doubt = self._serves = None
             self._wake()
         return True
+
+    def _one_by_one(self) -> str:
+        """Return what becomes of the calls that were in flight at a death, for people."""
+        match len(self._alone):
+            case 0:
+                return ""
+            case 1:
+                return "; the one call that was in flight goes first, alone"
+            case count:
+                return f"; {count} calls that were in flight go first, one at a time"
 
     async def _first_probe(self, probe: Probe, serves: asyncio.Future[None]) -> Trouble | None:
         """Return why no completion works, or ``None`` where the server lives."""

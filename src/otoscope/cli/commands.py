@@ -248,9 +248,10 @@ class Command:
                 failures.update(counts["failures"])
                 helped_by_judging |= bool(counts["failed_at"].get("verdict"))
                 which = f"{run.path}: " if len(runs) > 1 else ""
+                have = "has" if lacking == 1 else "have"
                 complain(
-                    f"otoscope: {which}{lacking} of {counts['expected']} samples have no score: coverage is "
-                    f"under --min-coverage {settings.run.min_coverage:g}"
+                    f"otoscope: {which}{lacking} of {counts['expected']} samples {have} no score: coverage "
+                    f"is under --min-coverage {settings.run.min_coverage:g}"
                 )
         if not short:
             return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from otoscope.cli.arguments import DRY_RUN_KEY, FILE_FLAGS, given_flags, given_tags, judge_config
 from otoscope.cli.terminal import complain, console
 from otoscope.config import TaskConfig
-from otoscope.errors import ConfigError
+from otoscope.errors import ConfigError, counted
 from otoscope.importing import ImportSettings
 from otoscope.judging import FileRun, Found, Owed, Skipped, Unusable, file_sha256, foreseen, look, run_of_file
 from otoscope.reports.plan import render_judging
@@ -116,9 +116,11 @@ def _render_plan(
 def _said(one: Found) -> str:
     match one:
         case Owed() if one.copied:
-            return f"{one.started.verdicts_owed:,} verdicts, over a copy of the answers in {one.path}"
+            return (
+                f"{counted(one.started.verdicts_owed, 'verdict')}, over a copy of the answers in {one.path}"
+            )
         case Owed():
-            return f"{one.started.verdicts_owed:,} verdicts, in place"
+            return f"{counted(one.started.verdicts_owed, 'verdict')}, in place"
         case Skipped():
             return one.why if one.path == one.source else f"{one.why}, in {one.path}"
         case Unusable():

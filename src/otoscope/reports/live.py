@@ -21,6 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from otoscope.errors import counted
 from otoscope.records import (
     Answered,
     Downloading,
@@ -348,14 +349,15 @@ def _drawn(progress: _Progress, now: float) -> RenderableType:
 
 def _plan(event: RunStarted) -> str:
     answers = _owed(event.answers_owed, "to answer", event.answers_done)
-    verdicts = _owed(event.verdicts_owed, "verdicts to get", event.verdicts_done)
+    verdict = "verdict" if event.verdicts_owed == 1 else "verdicts"
+    verdicts = _owed(event.verdicts_owed, f"{verdict} to get", event.verdicts_done)
     if event.verdicts_owed and not event.answers_owed:
         todo = verdicts
     elif event.verdicts_owed or event.verdicts_done:
         todo = f"{answers}, {verdicts}"
     else:
         todo = f"{answers}, none to judge"
-    return f"{event.samples:,} samples: {todo}; run {event.run_path}"
+    return f"{counted(event.samples, 'sample')}: {todo}; run {event.run_path}"
 
 
 def _owed(count: int, what: str, done: int) -> str:

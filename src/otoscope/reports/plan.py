@@ -17,6 +17,7 @@ from rich.text import Text
 
 from otoscope.benchmark import TASKS
 from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, JudgeSettings, Settings
+from otoscope.errors import counted
 from otoscope.records import Estimate
 from otoscope.reports.blocks import Score, interval, number
 from otoscope.reports.counts import estimate_told
@@ -77,7 +78,7 @@ def render_judging(
     """
     rows = [row for judge in judges for row in _judge(judge)]
     rows += [("run", f"{run}: {what}") for run, what in runs]
-    in_all = f"{verdicts:,} verdicts to ask for, plus retries" if verdicts else "nothing to ask for"
+    in_all = f"{counted(verdicts, 'verdict')} to ask for, plus retries" if verdicts else "nothing to ask for"
     rows.append(("in all", in_all))
     if estimate is not None and estimate.calls:
         rows.append(("cost", estimate_told(estimate)))
@@ -211,11 +212,8 @@ def _judge(judge: JudgeSettings) -> list[tuple[str, str]]:
 
 
 def _limits(limits: JudgeLimits) -> str:
-    told = [
-        f"{limit:,.12g} {what}"
-        for limit, what in ((limits.calls, "calls"), (limits.tokens, "tokens"))
-        if limit is not None
-    ]
+    told = [counted(limits.calls, "call")] if limits.calls is not None else []
+    told += [f"{limits.tokens:,.12g} tokens"] if limits.tokens is not None else []
     told += [f"a cost of {limits.cost:,.12g}"] if limits.cost is not None else []
     return f"at most {', '.join(told)} for the judge, with what the run used before" if told else ""
 
