@@ -153,7 +153,8 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--audio-policy",
         metavar="K=V,...",
-        help="rate=16000,mono,max-seconds=30,over=truncate, format=wav, any of them (default as-is)",
+        help="any of rate=16000, mono, max-seconds=30, over=truncate|skip|error, format=wav|mp3|flac, "
+        "without spaces (default as-is)",
     )
     group.add_argument(
         "--control",
