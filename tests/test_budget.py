@@ -483,7 +483,7 @@ def test_a_judge_that_is_not_there_uses_nothing_up(tmp_path: Path) -> None:
             env=environment(),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            text=True,
+            encoding="utf-8",
         )
         assert process.stderr is not None
         while "is not ready" not in process.stderr.readline():

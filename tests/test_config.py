@@ -826,13 +826,14 @@ urls = st.sampled_from(
     [MODEL_URL, "http://h/v1/chat/completions/", "https://s3cret:s3cret@h:1/?v=1&w", "http://h//v1//"]
 )
 names = st.lists(st.sampled_from([*TASKS, *TASK_GROUPS]), max_size=3)
+said = st.text(min_size=1).filter(str.strip)
 
 
 @given(
     base=st.fixed_dictionaries(
         {"api_url": urls, "generation_config": st.none() | parameters},
         optional={
-            "model_revision": st.text(min_size=1),
+            "model_revision": said,
             "datasets": st.sampled_from([[BENCHMARK], BENCHMARK]),
             "extra_body": st.dictionaries(st.text(), st.integers(), max_size=2),
             "limit": st.integers(1, 500) | st.floats(0.01, 1),
@@ -850,7 +851,7 @@ names = st.lists(st.sampled_from([*TASKS, *TASK_GROUPS]), max_size=3)
     swap=st.none() | st.booleans(),
     judge_args=st.fixed_dictionaries(
         {"generation_config": st.none() | parameters},
-        optional={"model_id": st.text(min_size=1), "api_url": urls, "revision": st.text(min_size=1)},
+        optional={"model_id": said, "api_url": urls, "revision": said},
     ),
 )
 def test_stored_settings_resolve_to_the_same_run(
