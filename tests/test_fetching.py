@@ -55,7 +55,7 @@ def test_the_live_display_shows_what_is_fetched_before_a_run() -> None:
         display(Fetching("model.gguf", "a hub", 10, 10))
         display(RunStarted(REPOSITORY, 1, 0, 1, 0, 2))
     assert "fetching model.gguf" in printed(shown)
-    assert "1 samples" in printed(shown)
+    assert "1 sample:" in printed(shown)
 
 
 PLANNED = DownloadPlanned("ModelScope", Path("/data/[root]"), 2200, 12, 2188, 12_345_678_900, 66_900_000_000)
