@@ -14,7 +14,7 @@ import pybase64
 
 from otoscope.records import AudioClip, json_bytes
 
-READ_BLOCK = 192 * 1024
+READ_BLOCK = 96 * 1024
 """Divisible by 3, so that the base64 of successive blocks joins without padding. Each request holds one."""
 
 WHOLE_UP_TO = 1 << 18

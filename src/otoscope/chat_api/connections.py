@@ -35,8 +35,8 @@ _MAX_HEAD_BYTES = 256 << 10
 """For all lines together; libcurl breaks off a little later."""
 LISTING_TIMEOUT = 5.0
 
-_SEND_BYTES = 256 << 10
-"""What libcurl takes of a body at a time: a block of a clip, as base64."""
+_SEND_BYTES = 64 << 10
+"""What libcurl takes of a body at a time, and holds for each request that is being sent."""
 E_TOO_LARGE = 100
 """CURLE_TOO_LARGE; pycurl has no name for it, nor for the next."""
 _SUPPRESS_CONNECT_HEADERS = 265
@@ -119,7 +119,8 @@ class _Transfer:
         self._size = self._head_size = 0
         self._final = False
         """Whether the head that comes is that of the reply; those before it only announce one."""
-        self._rest = b""
+        self._rest, self._given = b"", 0
+        """A block of the body, and how many bytes of it libcurl has."""
         self._loading: asyncio.Task[None] | None = None
 
     @property
@@ -132,7 +133,7 @@ class _Transfer:
         _settle(self.consent)
         if self.body_error is not None or self._body is None:
             return int(pycurl.READFUNC_ABORT)
-        if not self._rest:
+        if self._given == len(self._rest):
             try:
                 block = self._body.ready()
             except Exception as error:
@@ -142,12 +143,12 @@ class _Transfer:
             if block is None:
                 self._loading = asyncio.ensure_future(self._load(self._body))
                 return int(pycurl.READFUNC_PAUSE)
-            self._rest = block
-        if len(self._rest) <= size:
-            given, self._rest = self._rest, b""
-        else:
-            given, self._rest = self._rest[:size], self._rest[size:]
+            self._rest, self._given = block, 0
+        given = self._rest[self._given : self._given + size]
+        self._given += len(given)
         self._unsent -= len(given)
+        if self._given == len(self._rest):
+            self._rest, self._given = b"", 0
         return given
 
     async def _load(self, body: Body) -> None:

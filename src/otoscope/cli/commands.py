@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -229,6 +231,7 @@ class Command:
                 finally:
                     os._exit(code)
 
+            _share_memory_between_threads()
             try:
                 return run_in_loop(_interruptible(partial(work, on_event), leave))
             except LimitReachedError as error:
@@ -284,6 +287,19 @@ class Command:
 
         for run in runs:
             render(run.summary, console(), run_path=run.path, language=self._args.lang)
+
+
+def _share_memory_between_threads() -> None:
+    """Have the C library keep two heaps for all threads, not one for each, where it can be told.
+
+    Clips are read by threads, and what each heap has freed is of no use to the others: a fifth of the memory.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        # M_ARENA_MAX of glibc's malloc.h; other C libraries have no such function, or ignore it.
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(-8, 2)
 
 
 async def _interruptible(work: Callable[[Stop], Awaitable[_T]], leave: Callable[[int], None]) -> _T:
