@@ -13,6 +13,7 @@ import pytest
 from otoscope.benchmark import TASKS
 from otoscope.records import Answer, Failure, FailureKind, Json, Order, Outcome, Reply, Sample, Verdict
 from otoscope.scoring import Summary, summarise
+from otoscope.scoring.warnings import worded
 from otoscope.texts import catalogue
 
 ORDERS = tuple(Order)
@@ -253,3 +254,13 @@ def test_without_a_judge_nothing_is_said_of_means() -> None:
     found = {w["name"] for w in summarise(outcomes, orders=ORDERS, manifest=manifest).warnings}
     assert not {"coverage", "nothing_scored"} & found
     assert "not_judged" in found
+
+
+def test_means_are_named_in_the_reports_language() -> None:
+    """Names of cells are the machine's; people read those of the report, and a list of them in its way."""
+    values = {"cells": ["sound", "all_samples"]}
+    assert "(Sound, All samples)" in worded("warning.partial", values, catalogue("en"))
+    chinese = worded("warning.partial", values, catalogue("zh"))
+    assert "、".join(catalogue("zh")(f"cell.{name}") for name in values["cells"]) in chinese
+    # As it was written before.
+    assert "(sound, music)" in worded("warning.partial", {"cells": "sound, music"}, catalogue("en"))

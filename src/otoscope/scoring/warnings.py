@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from otoscope.benchmark import TASKS
 from otoscope.config.audio_policy import AS_IS
@@ -27,7 +27,8 @@ OTHER_LANGUAGE_SHARE = 0.01
 LEAST_REPLIES = 20
 """Under so many, one pair of scores or one answer for several clips says nothing."""
 
-_Values = dict[str, str | int]
+_Values = dict[str, str | int | list[str]]
+_Text = TypeVar("_Text")
 _Warned = Iterator[tuple[str, _Values]]
 
 
@@ -96,10 +97,22 @@ def find_warnings(evidence: Evidence) -> list[Json]:
 
 
 def worded(key: str, values: Mapping[str, Any], say: Catalogue) -> str:
-    """Return a warning's text in a language, its mean by the name that it has there."""
-    if "cell" in values:
-        values = {**values, "cell": say(f"cell.{values['cell']}")}
-    return say(key, **values)
+    """Return a warning's text in a language, its means by the names that they have there."""
+    joined = say("table.list_separator").join
+    return say(key, **with_names(values, lambda cell: say(f"cell.{cell}"), joined))
+
+
+def with_names(
+    values: Mapping[str, Any], name: Callable[[str], _Text], joined: Callable[[Sequence[_Text]], _Text]
+) -> dict[str, Any]:
+    """Return a warning's values, with names in the place of the cells that it speaks of."""
+    named = dict(values)
+    if "cell" in named:
+        named["cell"] = name(named["cell"])
+    # A summary that was written before has them joined.
+    if isinstance(named.get("cells"), list):
+        named["cells"] = joined([name(cell) for cell in named["cells"]])
+    return named
 
 
 # --- what was sent ----------------------------------------------------------------------------------------
@@ -212,7 +225,7 @@ def _selection(evidence: Evidence) -> _Warned:
     cells = evidence.cells
     if cells.all_samples.partial:
         names = [*(name for name, cell in cells.categories.items() if cell.partial), "all_samples"]
-        yield "partial", {"cells": ", ".join(names)}
+        yield "partial", {"cells": names}
 
 
 def _first_of_each(evidence: Evidence) -> str | None:

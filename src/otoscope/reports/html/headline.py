@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from otoscope.benchmark import AVERAGE_PARTS, MIXED_PARTS
@@ -12,6 +13,7 @@ from otoscope.reports.html.words import Said, known, said
 from otoscope.reports.reported import Reported
 from otoscope.reports.told import audio_told, converters_told, names_returned, scoring_words
 from otoscope.scoring import CONTROL_WARNINGS, Summary
+from otoscope.scoring.warnings import with_names
 
 _FIRST = ("embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt", "audio_policy")
 """Warnings that change what every number below them means."""
@@ -52,11 +54,16 @@ def _why_not_available(summary: Summary) -> Iterator[Said]:
     parts = {**summary.categories, "mixed_audio": summary.mixed_audio}
     needed = MIXED_PARTS if summary.headline == "mixed_audio" else AVERAGE_PARTS
     without = [part for part in needed if part not in parts or parts[part].gpt_score is None]
-    text: Said | str = ""
-    for part in without:
-        name = said(f"cell.{part}")
-        text = said("html.and", first=text, second=name) if text else name
-    yield said("html.needs_parts", parts=text)
+    if without:
+        yield said("html.needs_parts", parts=_all_of([_cell(part) for part in without]))
+
+
+def _cell(name: str) -> Said:
+    return said(f"cell.{name}")
+
+
+def _all_of(names: Sequence[Said]) -> Said:
+    return reduce(lambda first, second: said("html.and", first=first, second=second), names)
 
 
 def warnings(summary: Summary) -> list[Said | str]:
@@ -70,10 +77,7 @@ def _warning(warning: Mapping[str, Any]) -> Said | str:
     text = known(f"warning.{warning['name']}", warning["message"])
     if not isinstance(text, Said):
         return text
-    values = dict(warning.get("values") or {})
-    if "cell" in values:
-        values["cell"] = said(f"cell.{values['cell']}")
-    return said(text.key, **values)
+    return said(text.key, **with_names(warning.get("values") or {}, _cell, _all_of))
 
 
 def control_mark(summary: Summary) -> Said | None:
