@@ -431,13 +431,13 @@ class Pipeline:
         loop = asyncio.get_running_loop()
         pending = set(work)
         stop = asyncio.ensure_future(self._stop.requested.wait())
-        deadline: float | None = None
+        deadline = math.inf
         told = False
         said: bool | None = None
         try:
-            while pending and (deadline is None or loop.time() < deadline):
+            while pending and loop.time() < deadline:
                 others = {task for task in (stop, house) if not task.done()}
-                timeout = min(0.1, math.inf if deadline is None else deadline - loop.time()) if told else None
+                timeout = min(0.1, deadline - loop.time()) if told else None
                 done, _ = await asyncio.wait(
                     pending | others, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -452,7 +452,7 @@ class Pipeline:
                 if self._stopping and pending and self._may_wait and said is not self._stop.patient:
                     said = self._stop.patient
                     self._on_event(Notice(_STOPPING[said]))
-                if self._stopping and deadline is None and not self._stop.patient:
+                if self._stopping and deadline == math.inf and not self._stop.patient:
                     deadline = loop.time() + GRACE
                 if self._stopping and not self._may_wait:
                     deadline = loop.time()

@@ -22,12 +22,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from otoscope._version import __version__
 from otoscope.descriptors import try_to_lock
 from otoscope.errors import ConfigError
 from otoscope.nesting import decoded
+from otoscope.threads import in_thread
 
 _READ_SECONDS = 30.0
 _REPORT_SECONDS = 0.1
@@ -455,21 +456,10 @@ def _in_time(connect: Callable[[], None], seconds: float | None) -> None:
     In a thread, because the name lookup knows no timeout, and a socket's own applies to each address and each
     step of the handshake anew.
     """
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            connect()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
+    connected = in_thread(connect)
+    if not wait([connected], seconds).done:
         raise TimeoutError(f"no connection within {seconds:g} s")
-    if raised:
-        raise raised[0]
+    connected.result()
 
 
 class _Connection(http.client.HTTPConnection):

@@ -106,7 +106,7 @@ class _Transfer:
     def __init__(self, curl: Any, body: Body | None, route: Route) -> None:
         self.headers: dict[str, str] = {}
         self.header_too_large = self.reply_too_large = False
-        self.body_error: Exception | None = None
+        self.body_error: BaseException | None = None
         self.head_sent: asyncio.Future[None] | None = None
         self.consent: asyncio.Future[None] | None = None
         """With ``Expect``: done when the server wants the body, or has answered without it."""
@@ -141,7 +141,8 @@ class _Transfer:
                 self.body_error = error
                 return int(pycurl.READFUNC_ABORT)
             if block is None:
-                self._loading = asyncio.ensure_future(self._load(self._body))
+                self._loading = asyncio.ensure_future(self._body.load())
+                self._loading.add_done_callback(self._loaded)
                 return int(pycurl.READFUNC_PAUSE)
             self._rest, self._given = block, 0
         given = self._rest[self._given : self._given + size]
@@ -151,12 +152,11 @@ class _Transfer:
             self._rest, self._given = b"", 0
         return given
 
-    async def _load(self, body: Body) -> None:
-        try:
-            await body.load()
-        except Exception as error:
-            self.body_error = error
+    def _loaded(self, loading: asyncio.Task[None]) -> None:
         self._loading = None
+        if loading.cancelled():
+            return
+        self.body_error = loading.exception()
         # It may have ended meanwhile: then there is nothing left to wake.
         with contextlib.suppress(pycurl.error):
             self._curl.pause(pycurl.PAUSE_CONT)

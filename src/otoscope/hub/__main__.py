@@ -14,11 +14,13 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, TextIO
 
 from otoscope.hub.fetching import Copy, Source, Watch, found
 from otoscope.hub.troubles import HubTrouble, hub_trouble
+from otoscope.threads import in_thread
 
 _POLL_SECONDS = 0.2
 
@@ -93,28 +95,17 @@ class Worker:
 
     def _work(self, job: Callable[[], Json]) -> None:
         """Do one thing in a thread, telling how far it is; leave where there is no going on."""
-        results: queue.Queue[Json | Exception] = queue.Queue()
-
-        def run() -> None:
-            try:
-                results.put(job())
-            except Exception as error:
-                results.put(error)
-
-        threading.Thread(target=run, daemon=True).start()
+        doing = in_thread(job)
         watch = Watch(self._copy, self._opening["patience"]) if self._copy is not None else None
         while True:
-            result: Json | Exception | None
-            try:
-                result = results.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                result = self._look(watch)
-            if isinstance(result, Exception):
-                trouble = hub_trouble(result)
+            done = bool(wait([doing], _POLL_SECONDS).done)
+            error = doing.exception() if done else self._look(watch)
+            if error is not None:
+                trouble = hub_trouble(error)
                 self._tell({"event": "error", "kind": trouble.kind.value, "message": str(trouble)})
                 self.leave()
-            if isinstance(result, dict):
-                self._tell({"event": "done", **result})
+            if done:
+                self._tell({"event": "done", **doing.result()})
                 return
 
     def _look(self, watch: Watch | None) -> HubTrouble | None:

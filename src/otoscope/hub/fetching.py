@@ -6,9 +6,9 @@ lacks everything is one pattern, and single files go in batches that keep the ma
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from otoscope.hub.troubles import (
     status_of,
     words,
 )
+from otoscope.threads import in_thread
 
 BATCH = 100
 """Names in one call: fnmatch forgets its patterns beyond 256, and compiles each anew for every file then."""
@@ -237,21 +238,11 @@ def probe(source: Source) -> None:
 
     In a thread, because the name lookup knows no timeout, and a connection's own counts for each address.
     """
-    raised: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            source.probe(CONNECT_SECONDS)
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS)
-    if thread.is_alive():
+    asked = in_thread(lambda: source.probe(CONNECT_SECONDS))
+    if not wait([asked], PROBE_SECONDS).done:
         raise HubTrouble(Kind.UNREACHABLE, f"{source.endpoint}: no answer within {PROBE_SECONDS:.0f} s")
-    if raised:
-        raise HubTrouble(Kind.UNREACHABLE, f"{source.endpoint}: {network_words(raised[0])}") from raised[0]
+    if (error := asked.exception()) is not None:
+        raise HubTrouble(Kind.UNREACHABLE, f"{source.endpoint}: {network_words(error)}") from error
 
 
 @dataclass(slots=True)

@@ -79,23 +79,20 @@ class HuggingFace:
 
     def _download_each(self, paths: Sequence[str]) -> Path:
         """Fetch files one by one; return the root. Raises ``FilesError`` that says what came of each."""
-        failed: dict[str, BaseException] = {}
 
         def fetch(path: str) -> None:
-            try:
-                hf_hub_download(
-                    self._dataset,
-                    path,
-                    repo_type="dataset",
-                    revision=self._revision,
-                    cache_dir=self._cache,
-                    local_dir=self._place,
-                )
-            except Exception as error:
-                failed[path] = error
+            hf_hub_download(
+                self._dataset,
+                path,
+                repo_type="dataset",
+                revision=self._revision,
+                cache_dir=self._cache,
+                local_dir=self._place,
+            )
 
         with ThreadPoolExecutor(_WORKERS) as threads:
-            list(threads.map(fetch, paths))
+            fetched = {path: threads.submit(fetch, path) for path in paths}
+        failed = {path: error for path, one in fetched.items() if (error := one.exception()) is not None}
         if failed:
             raise FilesError(failed)
         return self._root
