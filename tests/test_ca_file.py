@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_the_file_stands_in_place_of_the_systems(tmp_path: Path, monkeypatch: py
             asked(settings(server, ca_file=str(tmp_path / "certificate.pem")))
         assert server.requests == []
         replied(settings(server, ca_file=str(tmp_path / "system.pem")))
+
+
+def test_the_file_vouches_for_a_proxy_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the proxy may be encrypted where that to the server is not."""
+    tls = speaks(certificate(tmp_path, "proxy"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    with ScriptedServer(tls=tls) as proxy:
+        monkeypatch.setenv("http_proxy", f"https://127.0.0.1:{proxy.port}")
+        with pytest.raises(EndpointError, match="certificate"):
+            asked(settings("http://model.invalid/v1"))
+        assert proxy.requests == []
+        with contextlib.suppress(EndpointError):
+            asked(settings("http://model.invalid/v1", ca_file=str(tmp_path / "certificate.pem")))
+    assert [seen.path for seen in proxy.requests][:1] == ["http://model.invalid/v1/chat/completions"]
 
 
 def test_the_servers_name_counts(tmp_path: Path) -> None:

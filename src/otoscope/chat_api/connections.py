@@ -218,7 +218,8 @@ class Connections:
         self._url = _ascii(settings.url)
         self._headers = _headers(settings)
         self._proxy = _proxy(settings.url)
-        self._trust = _trust(settings.ca_file) if settings.url.startswith("https:") else ()
+        encrypted = any(url.startswith("https:") for url in (settings.url, self._proxy or ""))
+        self._trust = _trust(settings.ca_file) if encrypted else ()
         self.mask = Mask(settings, self._proxy)
         self._multi: pycurl.AsyncCurlMulti | None = None
         self._unused: list[Any] = []
