@@ -18,6 +18,7 @@ LAYERS: dict[str, int] = {
     "records": 0,
     "errors": 0,
     "nesting": 0,
+    "shell": 0,
     "threads": 0,
     "secrecy": 0,
     "benchmark": 1,

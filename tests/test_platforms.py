@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 
 from otoscope import descriptors, load_run, run_task
 from otoscope.records import Answer
+from otoscope.shell import shell_command
 from tests.scripted_server import Response, ScriptedServer, Seen, scripted_answers
 from tests.support import REPOSITORY, config, environment, write_data
 
@@ -324,3 +326,24 @@ def test_every_command_takes_strange_names(environ: dict[str, str], tmp_path: Pa
     done("export", str(run), "--bundle", str(here / "bundle ü.zip"))
     done("data", "verify", str(data))
     assert json.loads((here / "out ü" / "json").read_text(encoding="utf-8"))
+
+
+def test_commands_in_messages_are_written_in_one_way() -> None:
+    """What is copied into a shell has to work in every locale: one module knows how, and no other quotes."""
+    quoting = [
+        path.name for path in SHIPPED for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)
+        and any(name.name == "shlex" for name in node.names)
+    ]  # fmt: skip
+    assert quoting == ["shell.py"]
+
+
+def test_a_name_that_the_terminal_cannot_show_is_written_by_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A shell reads it back as it was."""
+    name = "it's ü 音 \\ $HOME"
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    command = shell_command(["printf", "%s", name])
+    assert command.isascii()
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, cwd=tmp_path)
+    assert done.stdout.decode("utf-8") == name

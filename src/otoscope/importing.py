@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ from otoscope.records import (
 )
 from otoscope.runs import Run, write_results
 from otoscope.scoring import Summary
+from otoscope.shell import shell_command
 from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore, run_folders
 
 UNKNOWN_MODEL, UNKNOWN_JUDGE = "unknown model", "unknown judge"
@@ -168,7 +168,7 @@ def _refuse_runs(path: Path) -> None:
         what = "is a run" if path == folder else f"is a run's own {path.name}"
         raise DatasetError(
             f"{path}: {what}, which needs no import. Give the run's folder to what you want to be done:\n"
-            f"  otoscope judge {shlex.quote(str(folder))}"
+            f"  otoscope judge {shell_command([str(folder)])}"
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from otoscope.errors import DatasetError
 from otoscope.hub import HubProcess, Listed, NotFetched, UnreachableError, another_place, cached_roots
 from otoscope.nesting import decoded
 from otoscope.records import Downloading, DownloadPlanned, Event, Notice, Sample
+from otoscope.shell import shell_command
 
 _METADATA = f"Chat/{METADATA}"
 _GONE = ".otoscope-lacking.json"
@@ -171,7 +171,8 @@ def _with_what_is_here(error: UnreachableError, held: _Held | None) -> Unreachab
     if held is None or len(held.missing) == len(held.clips):
         return error
     part = f"{len(held.clips) - len(held.missing):,} of {len(held.clips):,} clips"
-    return UnreachableError(f"{error}\n{part} are here: --data {shlex.quote(str(held.data.root))} uses them")
+    root = shell_command([str(held.data.root)])
+    return UnreachableError(f"{error}\n{part} are here: --data {root} uses them")
 
 
 def _first(lacking: Mapping[str, str]) -> str:

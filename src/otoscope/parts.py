@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from shlex import quote
 from types import TracebackType
 
 from otoscope import embedded
@@ -15,6 +14,7 @@ from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings, 
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
 from otoscope.records import Event, Notice
+from otoscope.shell import shell_command
 
 
 class Parts:
@@ -85,9 +85,8 @@ class Parts:
         file = settings.key_file
         if file is not None and file not in self._told and open_to_others(file):
             self._told.add(file)
-            self._notify(
-                f"others than its owner may read {file}, which holds a key: chmod 600 {quote(str(file))}"
-            )
+            mended = shell_command(["chmod", "600", str(file)])
+            self._notify(f"others than its owner may read {file}, which holds a key: {mended}")
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
         gate = self._gates.setdefault(settings.server, Gate(settings.wait_ready))
         endpoint = ChatEndpoint(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from otoscope.config import URL_FIELDS, EndpointSettings, JudgeSettings, Settings
+from otoscope.shell import shell_command
 
 Changes = Mapping[str, tuple[Any, Any]]
 """By field of the fingerprint (``model.name``): what it was, and what it would be now."""
@@ -107,7 +107,7 @@ class _Way:
         if self.refused.keys() <= SAME_JUDGE:
             words += ["--run-dir", f"{self._path}--judged-anew"]
         yield "To have a copy of the answers judged with the new values:"
-        yield f"  {shlex.join(words)}"
+        yield f"  {shell_command(words)}"
 
     def _can_be_asked_anew(self, judge: JudgeSettings) -> bool:
         """Whether flags can take back all that is stored of the judge."""
@@ -148,7 +148,7 @@ class _Way:
             words += _url("--judge-api-url", urls.get("judge.api_url"), self._judge)
             if names := self._judge.get("extra_headers"):
                 words += ["--judge-model-args", json.dumps({"extra_headers": dict.fromkeys(names, _ABSENT)})]
-        return f"  {shlex.join(['otoscope', *words, *more])}"
+        return f"  {shell_command(['otoscope', *words, *more])}"
 
 
 def _url(flag: str, url: str | None, stored: Mapping[str, Any]) -> list[str]:

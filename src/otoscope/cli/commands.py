@@ -30,7 +30,7 @@ from otoscope.cli.arguments import (
 )
 from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
-from otoscope.cli.terminal import as_json, complain, console, shell_command
+from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import display_url
 from otoscope.errors import (
     EndpointError,
@@ -40,6 +40,7 @@ from otoscope.errors import (
     RunInterruptedError,
 )
 from otoscope.records import FailureKind
+from otoscope.shell import shell_command
 
 if TYPE_CHECKING:
     from otoscope.config import Settings

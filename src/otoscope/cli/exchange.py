@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otoscope.cli.terminal import complain, shell_command
+from otoscope.cli.terminal import complain
 from otoscope.errors import ConfigError
+from otoscope.shell import shell_command
 
 if TYPE_CHECKING:
     from otoscope.exchange import Findings

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from otoscope._version import __version__
 from otoscope.benchmark import VIEWS
 from otoscope.choices import LANGUAGES
-from otoscope.cli.terminal import as_json, complain, console, shell_command
+from otoscope.cli.terminal import as_json, complain, console
 from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
+from otoscope.shell import shell_command
 
 if TYPE_CHECKING:
     from otoscope.reports.gathered import Gathered

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 
@@ -31,31 +29,6 @@ def complain(text: str) -> None:
         )
         with contextlib.suppress(OSError):
             print(legible, file=sys.stderr, flush=True)
-
-
-def shell_command(words: Sequence[str]) -> str:
-    """Return a command as a person can copy it into a shell.
-
-    Names that the terminal cannot show, as under the C locale, are written by their bytes, in the way that
-    bash, ksh and zsh read.
-    """
-    return " ".join(shlex.quote(word) if _can_be_shown(word) else _by_bytes(word) for word in words)
-
-
-def _can_be_shown(word: str) -> bool:
-    try:
-        word.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return word.isprintable()
-
-
-def _by_bytes(word: str) -> str:
-    plain = (
-        chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else f"\\{byte:03o}"
-        for byte in os.fsencode(word)
-    )
-    return f"$'{''.join(plain)}'"
 
 
 def silence_stdout() -> None:

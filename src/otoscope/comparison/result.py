@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from otoscope.comparison.reading import JudgedRun, ReadRun, read_run
 from otoscope.errors import ConfigError
 from otoscope.records import Json
 from otoscope.scoring import CONTROL_WARNINGS, FULL_COVERAGE
+from otoscope.shell import shell_command
 from otoscope.stats import INTERVAL_LABEL
 from otoscope.texts import catalogue
 
@@ -238,7 +238,7 @@ def _check_comparable(run: JudgedRun) -> None:
         )
     if not run.requested.get("judge"):
         raise ConfigError(
-            f"{run.name}: not judged. Judge it first:\n  otoscope judge {shlex.quote(run.name)}"
+            f"{run.name}: not judged. Judge it first:\n  otoscope judge {shell_command([run.name])}"
         )
 
 

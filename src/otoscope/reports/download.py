@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from otoscope.benchmark import TASKS
 from otoscope.config import SelectionSettings
 from otoscope.obtaining import Download, Plan, TaskFiles
 from otoscope.reports.text import Cleaner, print_line, print_wrapped, size
+from otoscope.shell import shell_command
 
 FORMAT = 1
 _SHOWN = 20
@@ -28,7 +28,7 @@ def render_download(download: Download, selection: SelectionSettings, console: C
     print_line(console, Text(Cleaner(console.encoding)(f"The data set is in {root}")))
     print_line(console, Text("Evaluate on it with:"))
     words = ["otoscope", "eval", "--data", root, *_selecting(selection)]
-    print_line(console, Text(f"  {shlex.join(words)} --model ... --api-url ..."))
+    print_line(console, Text(f"  {shell_command(words)} --model ... --api-url ..."))
 
 
 def render_plan(plan: Plan, console: Console) -> None:

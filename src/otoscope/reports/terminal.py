@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from otoscope.reports.told import (
     with_control,
 )
 from otoscope.scoring import CONTROL_WARNINGS, Cell, Summary
+from otoscope.shell import shell_command
 from otoscope.texts import Catalogue, catalogue
 
 NOT_AVAILABLE = "n/a"
@@ -292,7 +292,7 @@ class _Report:
         if self._run_path is not None:
             yield "run", self._clean(str(self._run_path))
             if not self._judged:
-                yield "next", f"otoscope judge {self._clean(shlex.quote(str(self._run_path)))}"
+                yield "next", f"otoscope judge {self._clean(shell_command([str(self._run_path)]))}"
 
     def _why_not_available(self) -> Iterator[tuple[str, str]]:
         summary, everything = self._summary, self._summary.all_samples
