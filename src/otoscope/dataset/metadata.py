@@ -90,8 +90,7 @@ class _Window:
     def token(self) -> str:
         """Return the character that comes next, after white space; empty at the end."""
         while True:
-            while self._text[self._at : self._at + 1] in _SPACE:
-                self._at += 1
+            self._at = self._after_space(self._at)
             if (token := self._text[self._at : self._at + 1]) or not self._more():
                 return token
 
@@ -108,7 +107,8 @@ class _Window:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
                 # A number may go on behind the window: 1 and 1e may be 1e16.
-                if self._after_space(end) in (",", "]") or not self._more():
+                after = self._after_space(end)
+                if self._text[after : after + 1] in (",", "]") or not self._more():
                     break
             except ValueError:
                 if not self._more():
@@ -118,10 +118,10 @@ class _Window:
         self._at = end
         return value
 
-    def _after_space(self, at: int) -> str:
-        while (character := self._text[at : at + 1]) in _SPACE:
+    def _after_space(self, at: int) -> int:
+        while self._text[at : at + 1] in _SPACE:
             at += 1
-        return character
+        return at
 
     def _more(self) -> bool:
         block = self._file.read(_BLOCK)
