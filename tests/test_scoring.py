@@ -420,7 +420,7 @@ def test_other_shares_are_partial_and_weighted_beside() -> None:
     sound = summary.categories["sound"]
     assert (sound.gpt_score, sound.gpt_score_full_weights) == (5.5, (400 * 8 + 100 * 3) / 500)
     assert summary.all_samples.gpt_score_full_weights == pytest.approx((2000 * 8 + 200 * 3) / 2200)
-    assert "(sound, music, all_samples)" in warned(summary)["partial"]
+    assert "(Sound, Music, All samples)" in warned(summary)["partial"]
 
 
 def test_failures_make_a_category_partial() -> None:
