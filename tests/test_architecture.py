@@ -64,7 +64,7 @@ LAYERS: dict[str, int] = {
     "importing": 4,
     "reports": 5,
     "judging": 5,
-    "evaluate": 5,
+    "evaluation": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -139,7 +139,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
             "numpy rich asyncio subprocess dataclasses otoscope.config otoscope.cli.commands",
         ),
         (
-            "from otoscope.evaluate import evaluate",
+            "from otoscope.evaluation import evaluate",
             "numpy soundfile soxr matplotlib jinja2 modelscope cyllama",
         ),
         (
@@ -148,7 +148,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
         ),
         ("import otoscope.reports.terminal", "pycurl soundfile numpy otoscope.judge otoscope.pipeline"),
         (
-            "import otoscope.evaluate, otoscope.judging, otoscope.cli.commands, otoscope.reports.live",
+            "import otoscope.evaluation, otoscope.judging, otoscope.cli.commands, otoscope.reports.live",
             "matplotlib jinja2 scipy pandas otoscope.reports.html otoscope.reports.charts",
         ),
         ("import otoscope.reports.gathered, otoscope.reports.figures", "matplotlib numpy rich pycurl"),

@@ -26,7 +26,7 @@ from otoscope.audio.policy import Change
 from otoscope.audio.silence import SilentWav
 from otoscope.config import MP3_RATES, AudioPolicy, resolve
 from otoscope.errors import ConfigError, DatasetError, RunDirectoryError
-from otoscope.evaluate import dry_run
+from otoscope.evaluation import dry_run
 from otoscope.records import FailureKind
 from otoscope.reports.plan import render_dry_run
 from otoscope.runs import Run

@@ -216,7 +216,7 @@ def test_modules_imported_for_help() -> None:
     modules = modules_imported(done.stderr)
     unwanted = {*HEAVY, "numpy", "soundfile", "pycurl", "rich"}
     assert not [name for name in modules if name.partition(".")[0] in unwanted]
-    assert not [name for name in modules if name.startswith(("otoscope.evaluate", "otoscope.reports."))]
+    assert not [name for name in modules if name.startswith(("otoscope.evaluation", "otoscope.reports."))]
     assert len(modules) < HELP_MODULES
 
 
@@ -232,7 +232,7 @@ def test_modules_imported_before_the_first_request(server: Server, tmp_path: Pat
     running.kill()
     assert server.stats()["requests"]["answers"] == 1
     modules = modules_imported((tmp_path / "log").read_text(encoding="utf-8"))
-    assert "otoscope.evaluate" in modules
+    assert "otoscope.evaluation" in modules
     assert not [name for name in modules if name.partition(".")[0] in HEAVY]
     assert not [name for name in modules if name.startswith(("otoscope.reports.html", "otoscope.bundle"))]
     assert len(modules) < EVAL_MODULES

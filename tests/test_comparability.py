@@ -60,21 +60,21 @@ RULES: dict[str, str] = {
     "torn and foreign lines are owed again, and counted":
         "test_store::test_a_file_cut_at_any_byte_owes_exactly_the_rest "
         "test_store::test_foreign_lines_are_skipped_and_counted "
-        "test_evaluate::test_torn_lines_are_owed_again_and_said",
+        "test_evaluation::test_torn_lines_are_owed_again_and_said",
     "SIGKILL loses nothing that was paid for":
         "test_cli::test_a_killed_run_resumes_to_the_same_numbers "
         "faults/test_killed::test_a_kill_at_a_random_moment_loses_only_calls_in_flight",
     # Failures.
     "failures are never results":
         "test_scoring::test_failures_never_change_a_mean "
-        "test_evaluate::test_bad_clips_are_failures_by_name_and_stop_nothing",
+        "test_evaluation::test_bad_clips_are_failures_by_name_and_stop_nothing",
     "passing kinds are owed again, lasting ones by name":
         "test_store::test_passing_failures_are_owed_again_and_lasting_ones_are_not "
-        "test_evaluate::test_passing_failures_are_owed_again_and_lasting_ones_when_asked "
+        "test_evaluation::test_passing_failures_are_owed_again_and_lasting_ones_when_asked "
         "test_store::test_blank_answers_are_owed_again_only_by_name",
     "a mended cause is owed again":
         "test_store::test_a_mended_cause_is_owed_again "
-        "test_evaluate::test_a_mended_clip_is_owed_again_and_an_unchanged_one_is_not",
+        "test_evaluation::test_a_mended_clip_is_owed_again_and_an_unchanged_one_is_not",
     # What may not change.
     "a changed setting is refused by name":
         "test_comparability::test_a_field_that_changed_alone_is_refused",
@@ -85,7 +85,7 @@ RULES: dict[str, str] = {
         "test_comparability::test_both_urls_can_be_allowed_at_once",
     "what no line depends on may be corrected":
         "test_cli::test_a_mistyped_url_does_not_lock_an_empty_run "
-        "test_evaluate::test_a_mistyped_judge_does_not_lock_the_answers",
+        "test_evaluation::test_a_mistyped_judge_does_not_lock_the_answers",
     "a model's weights are its identity":
         "test_config::test_the_weights_behind_a_model_are_part_of_the_fingerprint "
         "test_comparability::test_other_weights_need_a_new_run",
@@ -94,23 +94,23 @@ RULES: dict[str, str] = {
         "test_comparability::test_what_shapes_nothing_may_change "
         "test_config::test_what_changes_no_answer_is_no_change",
     "another selection is computed afresh":
-        "test_evaluate::test_a_larger_selection_computes_only_what_is_new",
+        "test_evaluation::test_a_larger_selection_computes_only_what_is_new",
     "what is outside never enters a number":
         "test_store::test_done_and_owed_are_the_selection_wherever_a_file_is_cut "
         "test_cli::test_a_whole_command_may_name_the_run_it_continues",
     "a changed record or clip is owed again":
         "test_store::test_a_changed_record_is_owed_again "
-        "test_evaluate::test_a_changed_record_or_clip_is_owed_again",
+        "test_evaluation::test_a_changed_record_or_clip_is_owed_again",
     "the SHA-256 of a touched clip decides":
         "test_store::test_a_changed_clip_is_owed_again "
-        "test_evaluate::test_a_changed_record_or_clip_is_owed_again",
+        "test_evaluation::test_a_changed_record_or_clip_is_owed_again",
     # Endpoints.
     "without a revision another URL is refused":
         "test_comparability::test_a_field_that_changed_alone_is_refused",
     "an allowed URL is recorded and reported":
         "test_comparability::test_both_urls_can_be_allowed_at_once",
     "a revision is the identity":
-        "test_evaluate::test_with_a_revision_the_url_is_free "
+        "test_evaluation::test_with_a_revision_the_url_is_free "
         "test_config::test_a_revision_is_an_endpoint_s_identity",
     "nothing but a URL can be allowed": "test_config::test_only_a_url_may_be_allowed_to_change",
     # Writers, judges, the summary.
@@ -122,7 +122,7 @@ RULES: dict[str, str] = {
     "another judge gets a copy that names its source":
         "test_judge_runs::test_another_judge_judges_a_copy_and_leaves_the_source_alone",
     "a run without a judge is completed in place":
-        "test_evaluate::test_answers_first_and_verdicts_later "
+        "test_evaluation::test_answers_first_and_verdicts_later "
         "test_cli::test_answers_only_then_the_judge",
     "the summary is as its schema says, n/a null":
         "test_summary_schema::test_summaries_of_all_kinds_of_runs_are_as_the_schema_says",

@@ -27,7 +27,7 @@ from otoscope.chat_api.body import Body
 from otoscope.config import resolve
 from otoscope.dataset import shuffled_clips
 from otoscope.errors import ConfigError, EndpointError, RunDirectoryError
-from otoscope.evaluate import dry_run
+from otoscope.evaluation import dry_run
 from otoscope.records import FailureKind, Sample
 from otoscope.reports.plan import render_dry_run
 from otoscope.runs import Run

@@ -20,7 +20,7 @@ from otoscope.benchmark import BENCHMARK
 from otoscope.config import DataSettings, SelectionSettings, TaskConfig, resolve, resolve_data
 from otoscope.dataset import load, outside_root
 from otoscope.errors import DatasetError
-from otoscope.evaluate import dry_run
+from otoscope.evaluation import dry_run
 from otoscope.obtaining import Download, TaskFiles, download, obtain, plan
 from otoscope.records import Downloading, DownloadPlanned, Event, FailureKind, Notice
 from otoscope.reports.plan import render_dry_run

@@ -13,7 +13,7 @@ from otoscope._version import __version__
 if TYPE_CHECKING:
     from otoscope.config import TaskConfig
     from otoscope.errors import OtoscopeError
-    from otoscope.evaluate import run_task
+    from otoscope.evaluation import run_task
     from otoscope.judging import judge_runs
     from otoscope.records import Answer, Failure, Order, Outcome, Sample, Verdict
     from otoscope.runs import Run, load_run
@@ -49,7 +49,7 @@ _HOMES = {
     "TaskConfig": "otoscope.config",
     "judge_runs": "otoscope.judging",
     "load_run": "otoscope.runs",
-    "run_task": "otoscope.evaluate",
+    "run_task": "otoscope.evaluation",
 }
 
 

@@ -88,7 +88,7 @@ class Command:
 
     def eval(self) -> int:
         """Answer and judge."""
-        from otoscope.evaluate import dry_run, evaluate
+        from otoscope.evaluation import dry_run, evaluate
         from otoscope.opening import settings_for
         from otoscope.reports.plan import render_dry_run, render_settings
 
