@@ -166,6 +166,18 @@ def test_a_clip_that_fulfils_the_policy_is_sent_as_it_is(tmp_path: Path, kind: s
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["mp3", "ogg", "24-bit flac"])
+def test_a_long_clip_is_decoded_as_if_at_once(tmp_path: Path, kind: str) -> None:
+    """Where one block of a long clip ends and the next begins, nothing of the sound is lost."""
+    times = np.arange(30 * 16000) / 16000
+    rising = 0.4 * np.sin(2 * np.pi * (200 + 50 * times) * times)[:, None]
+    path = write_sound(tmp_path / "a", rising, 16000, kind)
+    heard, _ = sf.read(io.BytesIO(sent_bytes(clip_of(loader("format=wav").load(path)))), dtype="int16")
+    at_once, _ = sf.read(path, dtype="float32")
+    assert len(heard) == len(at_once)
+    assert np.abs(heard - (at_once * 32768).clip(-32768, 32767)).max() <= 1
+
+
 def test_what_was_changed_is_said_in_the_facts(tmp_path: Path) -> None:
     """Top-level facts are the file's; beside them stand those of what was sent, and who made it."""
     path = write_sound(tmp_path / "a", tone(2, 44100, 2), 44100, "mp3")

@@ -39,6 +39,18 @@ _QUALITY = "HQ"
 """Of soxr: 20 bits, the whole pass band that 16-bit audio needs."""
 
 
+class Sound(soundfile.SoundFile):
+    """A file that is read from its beginning to its end.
+
+    After each read the library would seek to where it is already. In an mp3 that loses what a frame takes
+    from the one before it, and the first samples of every block came out wrong.
+    """
+
+    def seekable(self) -> bool:
+        """Say that it is not, so that nothing seeks."""
+        return False
+
+
 class DamagedClipError(Exception):
     """A clip whose header is good, but that cannot be converted all the same. The message says why."""
 
@@ -103,7 +115,7 @@ def _decoded(source: io.FileIO, header: Header, frames: int) -> Iterator[Block]:
     source.seek(0)
     left = frames
     try:
-        with soundfile.SoundFile(source.fileno(), closefd=False) as sound:
+        with Sound(source.fileno(), closefd=False) as sound:
             at_once = max(1, _BLOCK_SAMPLES // header.channels)
             while left and len(block := sound.read(min(left, at_once), dtype="float32", always_2d=True)):
                 left -= len(block)

@@ -26,7 +26,7 @@ from otoscope.errors import ConfigError
 from otoscope.records import AudioClip, Failure, FailureKind, SentAudio
 
 _AS_IS = AudioPolicy()
-_FORM = 1
+_FORM = 2
 """Counts what this package itself changes in how clips are converted, so that older ones are not found."""
 _SHORTFALL = 0.05
 """Seconds that a decoder may find less than a header promises, before it is worth a word."""
