@@ -12,6 +12,7 @@ byte. Functions here block; call them in a thread.
     ├── cache        converted clips on disk, for the next run
     ├── held         clips in memory until they were sent, within a limit
     └── silence      a wav of zeros that is never held whole
+    heard            a clip as a model written in Python hears it
 """
 
 from otoscope.audio.cache import ConvertedClips

@@ -39,7 +39,7 @@ _QUALITY = "HQ"
 """Of soxr: 20 bits, the whole pass band that 16-bit audio needs."""
 
 
-class Sound(soundfile.SoundFile):
+class Sound(soundfile.SoundFile):  # type: ignore[misc]  # the library has no types
     """A file that is read from its beginning to its end.
 
     After each read the library would seek to where it is already. In an mp3 that loses what a frame takes
@@ -144,6 +144,11 @@ def _goes_on(source: io.FileIO, header: Header) -> bool:
     first = source.read(_FIRST_FRAME)
     told = any(name in first for name in (b"Xing", b"Info", b"VBRI"))
     return not told and unread > _TAIL + header.size // 100
+
+
+def resampled(samples: Block, rate_before: int, rate: int) -> Block:
+    """Return a whole clip's samples at another rate (Hz), by the same resampler as a policy's."""
+    return _soxr().resample(samples, rate_before, rate, quality=_QUALITY)
 
 
 def _resampled(blocks: Iterable[Block], change: Change) -> Iterator[Block]:
