@@ -139,7 +139,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
             "numpy rich asyncio subprocess dataclasses otoscope.config otoscope.cli.commands",
         ),
         (
-            "from otoscope.evaluation import evaluate",
+            "from otoscope import evaluate",
             "numpy soundfile soxr matplotlib jinja2 modelscope cyllama",
         ),
         (

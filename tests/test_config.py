@@ -1049,11 +1049,12 @@ def test_a_revision_is_an_endpoint_s_identity() -> None:
 
 
 def test_only_a_url_may_be_allowed_to_change() -> None:
-    """--allow-changed takes the two URLs and refuses anything else with the closest of them."""
+    """--allow-changed takes URLs and sources, and refuses anything else with the closest of them."""
     assert settled(allow_changed="judge.api_url").run.allow_changed == ("judge.api_url",)
     said = refused(allow_changed=["model.apiurl"])
     assert "did you mean 'model.api_url'?" in said
-    assert "only model.api_url and judge.api_url can" in refused(allow_changed=["judge.parameters"])
+    said = refused(allow_changed=["judge.parameters"])
+    assert "only model.api_url, judge.api_url, model.source_sha256, judge.source_sha256 can" in said
 
 
 @pytest.mark.parametrize("name", ["model", "messages", "api_key", "secret", "access_key"])

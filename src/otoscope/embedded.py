@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from otoscope import weights
-from otoscope.config import BASELINE, EMBEDDED, EmbeddedSettings, EndpointSettings, WeightsSettings
+from otoscope.config import BASELINE, EMBEDDED, EmbeddedSettings, ModelSettings, WeightsSettings
 from otoscope.errors import ConfigError
 from otoscope.llm import LocalModel, Model
 from otoscope.records import Event, Fetching, Notice
@@ -25,7 +25,7 @@ _MEMORY = {BASELINE: 2_400_000_000, EMBEDDED: 2_000_000_000}
 
 
 def prepare(
-    models: Sequence[EndpointSettings | EmbeddedSettings],
+    models: Sequence[ModelSettings],
     where: WeightsSettings,
     tell: Callable[[Event], None],
 ) -> dict[str, Path]:

@@ -10,24 +10,30 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
-from otoscope import embedded
+from otoscope.benchmark import BENCHMARK
 from otoscope.chat_api import Budget
 from otoscope.clips import Clips
-from otoscope.config import Settings, TaskConfig
+from otoscope.config import Settings, TaskConfig, plain_object
 from otoscope.dataset import Dataset
 from otoscope.estimate import estimated, of_calls
 from otoscope.judge import Judge
 from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
-from otoscope.parts import Parts
+from otoscope.parts import Parts, prepare
 from otoscope.pipeline import Pipeline, Slots, Stop
 from otoscope.records import Json, Order, Sending, Spent
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan as Owed
 from otoscope.store import RunStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from otoscope.config import TaskSettings
 
 
 def run_task(
@@ -43,21 +49,75 @@ def run_task(
     then is stored, and the same call with ``use_cache`` set to the run's path goes on from there.
     """
     settings = settings_for(task_cfg, os.environ if environ is None else environ)
-    return run_blocking(lambda: run_in_loop(evaluate(settings, on_event=on_event)))
+    return run_blocking(lambda: run_in_loop(answer_and_judge(settings, on_event=on_event)))
 
 
-async def evaluate(settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None) -> Run:
+def evaluate(
+    *,
+    model: Any = None,
+    judge: Any = None,
+    data: str | PathLike[str] | None = None,
+    on_event: OnEvent | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: Unpack[TaskSettings],
+) -> Run:
+    """Evaluate a model and return the run. Also works inside a running event loop, as a notebook has one.
+
+    ``model`` is a name, as for ``otoscope eval --model``, or the model itself: a function ``(audio,
+    question) -> text``, an object with such a method ``answer`` or a method ``answer_batch`` (a list of
+    :class:`AudioQuestion` -> a list of texts), or a class of such objects, which is built with
+    ``model_args``; ``async`` is fine. ``judge`` is a judge's name, or a function from its prompt to what it
+    writes; without one it is the paper's, with the key of the environment (``no_judge=True``: none). ``data``
+    is the folder with ``Chat/``; without it the data set comes from its hub. ``settings`` are the fields of
+    :class:`TaskConfig`. ``on_event`` and ``environ``, and what is raised, as for :func:`run_task`.
+    """
+    config = _config(model, judge, data, settings)
+    return run_task(config, on_event=on_event, environ=environ)
+
+
+async def evaluate_async(
+    *,
+    model: Any = None,
+    judge: Any = None,
+    data: str | PathLike[str] | None = None,
+    on_event: OnEvent | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: Unpack[TaskSettings],
+) -> Run:
+    """Evaluate a model as :func:`evaluate` does, in the event loop that is running.
+
+    Cancelling it stops the run; the same call with the same ``run_dir`` goes on from there.
+    """
+    config = _config(model, judge, data, settings)
+    resolved = settings_for(config, os.environ if environ is None else environ)
+    return await answer_and_judge(resolved, on_event=on_event)
+
+
+def _config(
+    model: Any, judge: Any, data: str | PathLike[str] | None, settings: Mapping[str, Any]
+) -> TaskConfig:
+    given = {**settings, "model": model, "judge_model": judge}
+    if data is not None:
+        args = plain_object(settings.get("dataset_args") or {}, "dataset_args")
+        of_benchmark = {**(args.get(BENCHMARK) or {}), "local_path": fspath(data)}
+        given["dataset_args"] = {**args, BENCHMARK: of_benchmark}
+    return TaskConfig.from_mapping(given)
+
+
+async def answer_and_judge(
+    settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None
+) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     stop, tell = stop or Stop(), on_event or ignore
     data = await asyncio.to_thread(obtain, settings.data, settings.selection, stop.heeded(tell))
     clips = Clips(data, settings, tell)
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
-    folders = await asyncio.to_thread(embedded.prepare, models, settings.weights, stop.heeded(tell))
+    prepared = await asyncio.to_thread(prepare, models, settings.weights, stop.heeded(tell))
     with opened(settings, _about(data, settings)) as (store, lock):
         owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
         await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
         budget = _budget(settings, store.judge_spent)
-        async with Parts(folders, tell, budget) as parts:
+        async with Parts(prepared, tell, budget) as parts:
             judge = await _judge(settings, parts, store)
             pipeline = Pipeline(
                 store=store,

@@ -14,7 +14,10 @@ from otoscope.config import (
     changed_fields,
     fingerprint,
     judging_only,
+    names_function,
     resolve,
+    shown_name,
+    whole_spec,
     with_judge_of,
     without_selection,
 )
@@ -24,6 +27,7 @@ from otoscope.lock import RunLock
 from otoscope.parsing import PARSER_VERSION, AnswerFilter
 from otoscope.records import FailureKind, Json
 from otoscope.refusal import SAME_JUDGE, refusal
+from otoscope.shell import shell_command
 from otoscope.store import (
     ANSWERS,
     EMPTY_ANSWER,
@@ -55,16 +59,38 @@ def settings_for(
         raise RunDirectoryError(
             f"{path}: not a run: {there}. Runs lie under outputs/ unless --work-dir says so{new}"
         )
-    if (config.use_cache or (config.run_dir and not config.model)) and RunStore.exists(path):
-        stored = read_manifest(path / MANIFEST).get("settings")
+    if (config.use_cache or (config.run_dir and config.model is None)) and RunStore.exists(path):
+        manifest = read_manifest(path / MANIFEST)
+        stored = manifest.get("settings")
         stored = stored if isinstance(stored, dict) else {}
-        config = config.over(without_selection(stored) if config.model else stored)
+        same = _names_the_same(config.model, manifest, stored, path) if not judge_only else False
+        config = config.over(stored if config.model is None or same else without_selection(stored))
     if judge_only:
         config = judging_only(config)
     settings = resolve(config, environ)
     AnswerFilter.parse(settings.prompt.answer_filter)
     _check_kinds(settings.run.retry_failed)
     return settings
+
+
+def _names_the_same(model: Any, manifest: Json, stored: Json, path: Path) -> bool:
+    """Whether the model that is named is the one in Python that a run was made with.
+
+    Such a model has to be named again, which is then no whole command: what a run directory says is no reason
+    to run anything. Raises ``ConfigError`` where it is not named.
+    """
+    spec = stored.get("model")
+    if "source_sha256" not in ((manifest.get("fingerprint") or {}).get("model") or {}):
+        return False
+    if model is None:
+        command = shell_command(["otoscope", "eval", "--use-cache", str(path), "--model", str(spec)])
+        raise ConfigError(
+            f"{path}: was made with a model in Python, which is run only when you name it. If it is yours:\n"
+            f"  {command}"
+        )
+    if not isinstance(model, str):
+        return shown_name(model) == spec
+    return names_function(model) and whole_spec(model) == spec
 
 
 def _check_kinds(names: Sequence[str]) -> None:

@@ -3,29 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from otoscope import embedded
 from otoscope.backends import Backend
 from otoscope.chat_api import Budget, ChatEndpoint, Gate, RateLimit
-from otoscope.config import EmbeddedSettings, EndpointSettings, PromptSettings, open_to_others
+from otoscope.config import (
+    EmbeddedSettings,
+    EndpointSettings,
+    FunctionSettings,
+    ModelSettings,
+    PromptSettings,
+    WeightsSettings,
+    open_to_others,
+)
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
 from otoscope.records import Event, Notice
 from otoscope.shell import shell_command
 
+if TYPE_CHECKING:
+    from otoscope.backends.calling import Workers
+    from otoscope.backends.python_model import PythonModel
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What had to be there before anything was begun: weights, and what users wrote in Python."""
+
+    folders: Mapping[str, Path]
+    functions: Sequence[PythonModel]
+
+
+def prepare(
+    models: Sequence[ModelSettings], weights: WeightsSettings, tell: Callable[[Event], None]
+) -> Prepared:
+    """Make sure that models inside of this process can run: fetch weights, import what is in Python. Blocks.
+
+    Raises ``ConfigError`` as :func:`otoscope.embedded.prepare` does, and for Python that holds no model.
+    """
+    functions = [model for model in models if isinstance(model, FunctionSettings)]
+    found: list[PythonModel] = []
+    if functions:
+        from otoscope.backends import python_model
+
+        found = [python_model.find(model) for model in functions]
+    return Prepared(embedded.prepare(models, weights, tell), found)
+
 
 class Parts:
     """Backends and judge models that live as long as this; use as an async context manager.
 
-    ``folders`` are those of the weights, from :func:`otoscope.embedded.prepare`; all judges are paid from
-    ``budget``. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
+    All judges are paid from ``budget``. Raises ``ConfigError`` for a proxy in the environment that cannot be
+    used.
     """
 
-    def __init__(self, folders: Mapping[str, Path], tell: Callable[[Event], None], budget: Budget) -> None:
-        self._folders = folders
+    def __init__(self, prepared: Prepared, tell: Callable[[Event], None], budget: Budget) -> None:
+        self._functions = prepared.functions
+        self._folders = folders = prepared.folders
         self._tell = tell
         self._budget = budget
         # One language model for all that is inside of this process.
@@ -48,9 +87,7 @@ class Parts:
     ) -> None:
         await self._stack.aclose()
 
-    async def backend(
-        self, model: EndpointSettings | EmbeddedSettings, prompt: PromptSettings, *, served_before: bool
-    ) -> Backend:
+    async def backend(self, model: ModelSettings, prompt: PromptSettings, *, served_before: bool) -> Backend:
         """Return what answers."""
         match model:
             case EndpointSettings():
@@ -63,21 +100,38 @@ class Parts:
 
                 listener = Listener(embedded.recogniser(self._folders), threads=embedded.threads())
                 return BaselineBackend(self._language_model, listener)
+            case FunctionSettings():
+                from otoscope.backends.function import FunctionBackend
 
-    async def judge_model(
-        self, judge: EndpointSettings | EmbeddedSettings, *, served_before: bool
-    ) -> JudgeModel:
+                return FunctionBackend(self._workers(model), prompt)
+
+    async def judge_model(self, judge: ModelSettings, *, served_before: bool) -> JudgeModel:
         """Return what is asked for verdicts."""
         match judge:
             case EndpointSettings():
                 return await self._endpoint(judge, served_before=served_before, budget=self._budget)
             case EmbeddedSettings():
                 return EmbeddedJudge(self._language_model)
+            case FunctionSettings():
+                from otoscope.backends.function import FunctionJudge
+
+                return FunctionJudge(self._workers(judge))
 
     def stop_asking(self) -> None:
         """Keep every endpoint from beginning new calls: a run that stops lets those in flight end."""
         for endpoint in self._endpoints:
             endpoint.stop_asking()
+
+    def _workers(self, settings: FunctionSettings) -> Workers:
+        from otoscope.backends import calling
+
+        spec, target = settings.spec, settings.target
+        found = next(
+            one for one in self._functions if one.settings.spec == spec and one.settings.target is target
+        )
+        workers = calling.Threads(found)
+        self._stack.push_async_callback(workers.close)
+        return workers
 
     async def _endpoint(
         self, settings: EndpointSettings, *, served_before: bool, budget: Budget | None = None

@@ -233,7 +233,7 @@ class Pipeline:
                     role,
                     f"the first {FIRST_TRIES} requests to the {role} all failed, the last one with "
                     f"{failure.kind.value}: {failure.message}. No other was sent; nothing is lost: put it "
-                    "right, then resume the run",
+                    f"right, then resume the run{_traced(failure)}",
                 )
         if not self._stopping:
             for store_it in withheld:
@@ -526,6 +526,11 @@ class Pipeline:
         # In the midst of an asking nothing can be awaited, and this is rare.
         if self._look_is_overdue and not self._lock.still_ours():
             self._lock.renew()  # which says who has it now
+
+
+def _traced(failure: Failure) -> str:
+    """Return the traceback of what a model in Python raised, for whoever has to mend it."""
+    return f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
 
 
 def _of_the_endpoint(failure: Failure) -> Failure:

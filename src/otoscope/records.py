@@ -366,6 +366,8 @@ class FailureKind(str, Enum):
     """The clip is longer than the audio policy lets one be; by ``over=skip`` it is left out."""
     UNREADABLE_AUDIO = "unreadable_audio"
     """The system did not give the clip: no right, too many open files, a network disk that is away."""
+    MODEL_ERROR = "model_error"
+    """A model written in Python raised something, or returned what is no text."""
     CLIP_CHANGED = "clip_changed"
     """Not an end: from here on the stored answer, which is about other bytes, does not count."""
     ASKED_AGAIN = "asked_again"
@@ -391,6 +393,7 @@ _PASSING = frozenset(
         FailureKind.UNPARSEABLE,
         FailureKind.CUT_OFF,
         FailureKind.ENDPOINT_FAILED,
+        FailureKind.MODEL_ERROR,
         FailureKind.ASKED_AGAIN,
     }
 )
@@ -406,12 +409,16 @@ class Failure:
     replies: tuple[Reply, ...] = ()
     file: Mapping[str, Any] | None = None
     """For trouble with a clip: its ``bytes`` and ``mtime_ns``, to notice when it was mended."""
+    traceback: str | None = None
+    """Of what a model written in Python raised, as Python prints one."""
 
     def to_json(self) -> Json:
         """Return the stored form, without the replies, which the line holds."""
         stored: Json = {"kind": self.kind.value, "message": self.message, "attempts": self.attempts}
         if self.file is not None:
             stored["file"] = dict(self.file)
+        if self.traceback is not None:
+            stored["traceback"] = self.traceback
         return stored
 
 

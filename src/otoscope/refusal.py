@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from otoscope.config import URL_FIELDS, EndpointSettings, JudgeSettings, Settings
+from otoscope.config import URL_FIELDS, EndpointSettings, FunctionSettings, JudgeSettings, Settings
 from otoscope.shell import shell_command
 
 Changes = Mapping[str, tuple[Any, Any]]
@@ -68,6 +68,8 @@ class _Way:
         """Yield the lines below the fields."""
         if self.refused.keys() <= set(URL_FIELDS):
             yield from self._same_behind_another_address()
+        elif self.refused.keys() == {"model.source_sha256"}:
+            yield from self._same_in_another_form()
         elif all(name.startswith("judge.") for name in self.refused):
             yield "A run has one judge: verdicts of two would be mixed."
             yield from self._old_values()
@@ -88,8 +90,19 @@ class _Way:
         revisions = " and ".join(f"--{role}-revision" for role in roles)
         yield f"(With {revisions} the revision is the identity, and the URL is free)"
 
+    def _same_in_another_form(self) -> Iterator[str]:
+        moved = {name: new for name, (_, new) in self._changes.items() if name in URL_FIELDS}
+        allowed = [word for name in self._changes for word in ("--allow-changed", name)]
+        yield "The file that the model lies in was changed. If none of its answers changes with that:"
+        yield self._going_on(moved, *allowed)
+        yield "(With --model-revision the revision is the identity, and the file may change)"
+        yield _NEW_RUN
+
     def _old_values(self) -> Iterator[str]:
         lacking = sorted(_NO_SETTING & self.refused.keys())
+        if "model.source_sha256" in self.refused:
+            yield "For the old values the file that the model lies in would have to be as it was."
+            return
         if lacking:
             yield f"{', '.join(lacking)}: only another version of Otoscope goes on with the old values."
             return
@@ -139,6 +152,8 @@ class _Way:
         """Return the command that goes on with this run by its stored settings, but for these URLs."""
         words = ["eval", "--use-cache", str(self._path)] if self._answers_too else ["judge", str(self._path)]
         if self._answers_too:
+            if isinstance(model := self._settings.model, FunctionSettings):
+                words += ["--model", model.spec or model.name]
             words += _url("--api-url", urls.get("model.api_url"), self._model)
             if names := self._model.get("extra_headers"):
                 words += ["--extra-headers", json.dumps(dict.fromkeys(names, _ABSENT))]

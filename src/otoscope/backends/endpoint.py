@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from otoscope.backends.reading import read_answer
 from otoscope.chat_api import AudioPart, ChatEndpoint
 from otoscope.config import PromptSettings
-from otoscope.parsing import AnswerFilter, thinking_unclosed
+from otoscope.parsing import AnswerFilter
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
 
 _WITHOUT_AUDIO = "an endpoint that takes no request without audio is asked with --control silence"
-_NORMAL_ENDS = frozenset({"stop", "eos", "end_turn"})
 
 
 class EndpointBackend:
@@ -48,7 +48,7 @@ class EndpointBackend:
         form = self._prompt.audio_part if clip is not None else None
         while True:
             if replies:
-                read = self._read(replies, form)
+                read = read_answer(replies, self._filter, form=form)
                 if read is not None:
                     return read
                 if len(replies) > len(earlier):
@@ -73,40 +73,3 @@ class EndpointBackend:
         if self._prompt.system is not None:
             messages.insert(0, {"role": "system", "content": self._prompt.system})
         return messages
-
-    def _read(self, replies: Sequence[Reply], form: str | None) -> Answer | Failure | None:
-        """Return what the last reply amounts to; ``None`` when it is blank for the first time.
-
-        ``form`` is that of the audio part where the reply does not say it, ``None`` where there was none.
-        """
-        last = replies[-1]
-        raw, finish = last.text or "", last.finish_reason
-        cut = finish == "length"
-
-        def failure(kind: FailureKind, message: str) -> Failure:
-            return Failure(kind, f"{message} (finish_reason {finish!r})", last.attempts, tuple(replies))
-
-        if not raw.strip():
-            if finish == "content_filter":
-                return failure(FailureKind.CONTENT_FILTER, "a content filter blocked the answer")
-            if cut and (last.reasoning or "").strip():
-                return failure(FailureKind.CUT_WHILE_THINKING, "the token limit was reached while thinking")
-            ended_otherwise = finish is not None and finish not in _NORMAL_ENDS
-            if ended_otherwise or (finish is None and last.text is None):
-                return failure(FailureKind.NO_ANSWER, "the reply holds no text")
-            if len(replies) == 1:
-                return None
-        text = self._filter.apply(raw)
-        if cut and self._filter.spec == "strip-thinking" and thinking_unclosed(raw):
-            return failure(FailureKind.CUT_WHILE_THINKING, "the token limit was reached while thinking")
-        if raw.strip() and not text.strip():
-            kind = FailureKind.CUT_WHILE_THINKING if cut else FailureKind.BLANK_AFTER_FILTER
-            return failure(kind, f"nothing is left after the answer filter {self._filter.spec!r}")
-        return Answer(
-            raw_text=raw,
-            text=text,
-            reasoning=last.reasoning,
-            filter=self._filter.spec,
-            audio_part=last.audio_part or form,
-            replies=tuple(replies),
-        )

@@ -70,6 +70,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
             dataset_args = _with(dataset_args, (BENCHMARK, *keys), value, flag)
     return TaskConfig(
         model=args.model,
+        model_args=_object(args.model_args, "--model-args"),
         api_url=args.api_url,
         api_key=args.api_key,
         api_key_file=args.api_key_file,

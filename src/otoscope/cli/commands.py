@@ -31,7 +31,7 @@ from otoscope.cli.arguments import (
 from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
-from otoscope.config import display_url
+from otoscope.config import FunctionSettings, display_url
 from otoscope.errors import (
     EndpointError,
     LimitReachedError,
@@ -64,6 +64,8 @@ class Command:
         self._environ = environ
         self._run_path: Path | None = None
         self._judge_is_gone = False
+        self._model_again: list[str] = []
+        """What names a model that no run directory's word is enough for."""
         self._reached: LimitReachedError | None = None
 
     def run(self) -> int:
@@ -88,7 +90,7 @@ class Command:
 
     def eval(self) -> int:
         """Answer and judge."""
-        from otoscope.evaluation import dry_run, evaluate
+        from otoscope.evaluation import answer_and_judge, dry_run
         from otoscope.opening import settings_for
         from otoscope.reports.plan import render_dry_run, render_settings
 
@@ -98,8 +100,12 @@ class Command:
             render_dry_run(dry_run(settings), console())
             return 0
         render_settings(settings, console(stderr=True))
+        if isinstance(settings.model, FunctionSettings):
+            self._model_again = ["--model", settings.model.spec or settings.model.name]
         try:
-            run = self._with_display(lambda on_event, stop: evaluate(settings, on_event=on_event, stop=stop))
+            run = self._with_display(
+                lambda on_event, stop: answer_and_judge(settings, on_event=on_event, stop=stop)
+            )
         except EndpointError as error:
             self._judge_is_gone = error.role == "judge"
             raise
@@ -189,7 +195,7 @@ class Command:
             known = [flag for flag in JUDGING_FLAGS if flag not in given]
             words = ["judge", *map(str, self._args.runs), *given_flags(self._args, known)]
         else:
-            words = ["eval", "--use-cache", str(self._run_path)]
+            words = ["eval", "--use-cache", str(self._run_path), *self._model_again]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
         files = list(FILE_OF_ONE_START)
         if "--no-judge" in (*words, *more):
@@ -218,7 +224,8 @@ class Command:
         from otoscope.reports.live import LiveDisplay
         from otoscope.session import run_in_loop
 
-        with LiveDisplay(console(stderr=True)) as display:
+        # What a model in Python prints is not what this command was asked for.
+        with LiveDisplay(console(stderr=True)) as display, contextlib.redirect_stdout(sys.stderr):
 
             def on_event(event: Event) -> None:
                 self._run_path = getattr(event, "run_path", self._run_path)

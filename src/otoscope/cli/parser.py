@@ -123,7 +123,14 @@ def command_parser() -> _Parser:
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the model")
-    group.add_argument("--model", metavar="NAME", help="the model's name at its server; or baseline")
+    group.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model's name at its server; or baseline; or one in Python: file.py:NAME or module:NAME",
+    )
+    group.add_argument(
+        "--model-args", metavar="JSON|K=V,...", help="what the class of a model in Python is built with"
+    )
     group.add_argument(
         "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
     )
@@ -133,7 +140,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--eval-type",
         choices=("openai_api", "service", "server"),
-        help=argparse.SUPPRESS,  # what other tools' commands carry; every model here is a service
+        help=argparse.SUPPRESS,  # what other tools' commands carry; here --model and --api-url say it
     )
     group.add_argument(
         "--generation-config",

@@ -10,9 +10,11 @@ environment itself is a parameter.
     ├── models       the model and the judge: where they are and how they are asked
     ├── spending     what the judge may use, and what its tokens cost
     ├── endpoints    one endpoint: its parameters, key and headers
+    ├── functions    a model or judge written in Python: what names it, and its source
     ├── key_files    a key in a file of its own
     ├── trust        certificates that vouch for servers
     ├── task         TaskConfig, laid over what was stored, and checked
+    │   └── keywords its fields as keywords of a function
     └── fingerprints what answers and verdicts depend on, compared on resume
     settings         the frozen objects
     audio_policy     what is done to a clip, given as text
@@ -24,6 +26,7 @@ environment itself is a parameter.
 """
 
 from otoscope.config.audio_policy import AS_IS, MP3_RATES, AudioPolicy
+from otoscope.config.checks import plain_object
 from otoscope.config.defaults import (
     ANSWER_PARAMETERS,
     BASELINE,
@@ -36,16 +39,20 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.fingerprints import URL_FIELDS, changed_fields, fingerprint
 from otoscope.config.flags import parse_limit, parse_object
+from otoscope.config.functions import names_function, shown_name, whole_spec
 from otoscope.config.key_files import open_to_others
+from otoscope.config.keywords import TaskSettings
 from otoscope.config.resolution import resolve, resolve_data, resolve_weights
 from otoscope.config.settings import (
     AudioSettings,
     DataSettings,
     EmbeddedSettings,
     EndpointSettings,
+    FunctionSettings,
     HubSettings,
     JudgeLimits,
     JudgeSettings,
+    ModelSettings,
     PromptSettings,
     RunSettings,
     SelectionSettings,
@@ -73,26 +80,33 @@ __all__ = [
     "DataSettings",
     "EmbeddedSettings",
     "EndpointSettings",
+    "FunctionSettings",
     "HubSettings",
     "JudgeLimits",
     "JudgeSettings",
+    "ModelSettings",
     "PromptSettings",
     "RunSettings",
     "SelectionSettings",
     "Settings",
     "TaskConfig",
+    "TaskSettings",
     "WeightsSettings",
     "changed_fields",
     "display_url",
     "environment_secrets",
     "fingerprint",
     "judging_only",
+    "names_function",
     "open_to_others",
     "parse_limit",
     "parse_object",
+    "plain_object",
     "resolve",
     "resolve_data",
     "resolve_weights",
+    "shown_name",
+    "whole_spec",
     "with_judge_of",
     "without_selection",
 ]

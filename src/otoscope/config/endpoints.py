@@ -27,7 +27,7 @@ _WIRE_PARAMETERS = frozenset(
     "reasoning_effort modalities".split()
 )
 _CALL_PARAMETERS = frozenset("timeout retries retry_interval stream extra_body extra_headers".split())
-_SECRET_FIELD = re.compile(
+SECRET_FIELD = re.compile(
     r"(?:^|_)(?:api_?key|key|secret|password|authorization|auth|credentials?|jwt)$", re.IGNORECASE
 )
 KEY_FILE_FLAGS: Mapping[Role, str] = MappingProxyType(
@@ -134,7 +134,7 @@ def _body(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name in given:
         if name in ("model", "messages"):
             raise ConfigError(f"{where}: {name!r} is what is evaluated and cannot be replaced")
-        if _SECRET_FIELD.search(name):
+        if SECRET_FIELD.search(name):
             raise ConfigError(f"{where}: {name!r} looks like a key, and would be stored: send it as a header")
     return dict(given)
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otoscope.config.audio_policy import AS_IS
-from otoscope.config.settings import EmbeddedSettings, EndpointSettings, Settings
+from otoscope.config.settings import EndpointSettings, FunctionSettings, ModelSettings, Settings
 from otoscope.errors import ConfigError, did_you_mean
 
 URL_FIELDS = ("model.api_url", "judge.api_url")
-"""The only differences that ``--allow-changed`` can wave through: a restarted server has another host."""
-
+_WAIVABLE = (*URL_FIELDS, "model.source_sha256", "judge.source_sha256")
+"""The only differences that ``--allow-changed`` can wave through: a restarted server has another host, and a
+file of Python may have been changed where it does not matter."""
+_REVISED = ("api_url", "source_sha256")
+"""What does not count where both sides name the same revision: then that is the model's identity."""
 
 _UNSAID = {"prompt.audio_policy": AS_IS}
 """What a value is that a run's fingerprint does not name."""
@@ -57,8 +60,8 @@ def fingerprint(
 def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return ``{"model.name": (before, now), ...}`` for every requested value that differs.
 
-    A part that one side lacks (a run made without a judge) does not differ. The URL does not count where
-    both sides name the same revision: then that is the endpoint's identity.
+    A part that one side lacks (a run made without a judge) does not differ. Neither URL nor source count
+    where both sides name the same revision: then that is the model's identity.
     """
     changes: dict[str, tuple[Any, Any]] = {}
     for part in ("model", "prompt", "judge"):
@@ -69,27 +72,32 @@ def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[st
         for name in sorted({*old, *new}):
             unsaid = _UNSAID.get(f"{part}.{name}")
             was, is_now = (side.get(name, unsaid) for side in (old, new))
-            if was != is_now and not (name == "api_url" and same_revision):
+            if was != is_now and not (name in _REVISED and same_revision):
                 changes[f"{part}.{name}"] = (was, is_now)
     return changes
 
 
 def allowed_changes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the differences that a user waves through; only those of ``URL_FIELDS`` can be."""
+    """Return the differences that a user waves through; only those of ``_WAIVABLE`` can be."""
     for name in names:
-        if name not in URL_FIELDS:
+        if name not in _WAIVABLE:
             raise ConfigError(
-                f"--allow-changed: {name!r} cannot be waved through{did_you_mean(name, URL_FIELDS)}; "
-                f"only {' and '.join(URL_FIELDS)} can, since anything else changes what is measured"
+                f"--allow-changed: {name!r} cannot be waved through{did_you_mean(name, _WAIVABLE)}; "
+                f"only {', '.join(_WAIVABLE)} can, since anything else changes what is measured"
             )
     return tuple(names)
 
 
-def _model_fingerprint(
-    model: EndpointSettings | EmbeddedSettings, weights: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
+def _model_fingerprint(model: ModelSettings, weights: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     if isinstance(model, EndpointSettings):
         return _endpoint_fingerprint(model)
+    if isinstance(model, FunctionSettings):
+        return {
+            "name": model.name,
+            "revision": model.revision,
+            "source_sha256": model.source_sha256,
+            "arguments": dict(model.arguments),
+        }
     return {
         "name": model.name,
         "parameters": dict(model.parameters),

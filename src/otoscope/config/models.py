@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE
 from otoscope.choices import PROTOCOLS
@@ -29,7 +29,8 @@ from otoscope.config.defaults import (
     PROMPT_TEMPLATE,
 )
 from otoscope.config.endpoints import endpoint_settings, has_key, refuse_two_keys
-from otoscope.config.settings import EmbeddedSettings, EndpointSettings, JudgeSettings
+from otoscope.config.functions import function_judge, function_settings, names_file, names_function
+from otoscope.config.settings import EmbeddedSettings, JudgeSettings, ModelSettings
 from otoscope.config.spending import judge_price
 from otoscope.config.task import TaskConfig
 from otoscope.config.trust import checked_ca_file
@@ -47,18 +48,24 @@ _JUDGE_KEYS = (
     "rpm",
     "tpm",
 )
+_ALWAYS_THERE = {"generation_config", "extra_body", "extra_headers", "rpm", "tpm"}
 _WHOLE_NUMBERS = ("max_tokens", "max_completion_tokens", "top_k", "seed", "top_logprobs")
 _NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 """What of a request's parameters a server can only read as a number."""
 
 
-def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSettings | EmbeddedSettings:
+def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSettings:
     """Resolve which model answers, and how it is asked."""
-    if not config.model:
+    if config.model is None:
         raise ConfigError(
-            "no model: name the one that the server serves with --model NAME, or --model baseline for the "
-            "recogniser and language model inside of this process"
+            "no model: name the one that the server serves with --model NAME, one in Python with --model "
+            "file.py:NAME, or --model baseline for the recogniser and language model inside of this process"
         )
+    url = config.api_url or environ.get("OTOSCOPE_API_URL")
+    if _is_function(config, url):
+        return function_settings(config, environ)
+    if config.model_args:
+        raise ConfigError("--model-args is for a model in Python (--model file.py:NAME): leave it out")
     rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
     key_file = checked_text(config.api_key_file, "api_key_file")
     refuse_two_keys(config.api_key, key_file, "model")
@@ -71,12 +78,12 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
             parameters=MappingProxyType({"temperature": 0, "max_tokens": 96}),
             concurrency=2,
         )
-    url = config.api_url or environ.get("OTOSCOPE_API_URL")
     if not url:
         raise ConfigError(
             f"no endpoint for the model {config.model!r}: give its OpenAI-compatible URL with --api-url URL "
             "(or OTOSCOPE_API_URL), for example --api-url http://127.0.0.1:8000/v1. "
-            "OPENAI_BASE_URL is the judge's and is never used for the model"
+            "OPENAI_BASE_URL is the judge's and is never used for the model. (A model in Python is named "
+            "--model file.py:NAME or --model module:NAME)"
         )
     return endpoint_settings(
         role="model",
@@ -98,6 +105,13 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> EndpointSe
         attempt_timeout=600.0,
         wait_ready=wait_ready,
     )
+
+
+def _is_function(config: TaskConfig, url: str | None) -> bool:
+    """Whether the model is one in Python. Names that servers have for models can look like a module's."""
+    if not isinstance(config.model, str):
+        return True
+    return not config.api_url and (names_file(config.model) or (names_function(config.model) and not url))
 
 
 def _with_numbers(generation: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -126,6 +140,10 @@ def _refuse_prompt_settings(config: TaskConfig) -> None:
 def judge_arguments(config: TaskConfig) -> dict[str, Any]:
     """Return the judge's arguments, checked; the objects among them are always there."""
     args = dict(config.judge_model_args or {})
+    if isinstance(config.judge_model, str):
+        if args.get("model_id", config.judge_model) != config.judge_model:
+            raise ConfigError("judge_model and judge_model_args.model_id name two judges: give one of them")
+        args["model_id"] = config.judge_model
     only_known(args, _JUDGE_KEYS, "judge_model_args")
     for name in ("model_id", "api_url", "api_key", "api_key_file", "revision"):
         checked_text(args.get(name), f"judge_model_args.{name}")
@@ -146,6 +164,12 @@ def judge_settings(
     """Resolve which judge is asked, and how; ``args`` are from :func:`judge_arguments`."""
     protocol = checked_choice(or_default(config.protocol, "default"), PROTOCOLS, "protocol")
     swap = checked_flag(or_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap")
+    calls = checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1)
+    if config.judge_model is not None and not isinstance(config.judge_model, str):
+        if set(args) - _ALWAYS_THERE or args.get("model_id"):
+            raise ConfigError("judge_model is the judge itself: leave judge_model_args out")
+        function = function_judge(config.judge_model, calls=calls, environ=environ)
+        return JudgeSettings(endpoint=function, protocol=_protocol(protocol), swap=swap)
     if args.get("model_id") == EMBEDDED and not args.get("api_url"):
         if protocol != "default":
             raise ConfigError(
@@ -175,7 +199,7 @@ def judge_settings(
         extra_body=args["extra_body"],
         extra_headers=args["extra_headers"],
         stream=None,
-        concurrency=checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1),
+        concurrency=calls,
         rpm=args["rpm"],
         tpm=args["tpm"],
         attempt_timeout=180.0,
@@ -197,6 +221,10 @@ def judge_settings(
         )
     return JudgeSettings(
         endpoint=replace(endpoint, price=judge_price(config)),
-        protocol="official" if protocol == "official" else "default",
+        protocol=_protocol(protocol),
         swap=swap,
     )
+
+
+def _protocol(name: str) -> Literal["default", "official"]:
+    return "official" if name == "official" else "default"

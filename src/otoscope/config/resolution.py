@@ -31,8 +31,10 @@ from otoscope.config.settings import (
     DataSettings,
     EmbeddedSettings,
     EndpointSettings,
+    FunctionSettings,
     HubSettings,
     JudgeSettings,
+    ModelSettings,
     PromptSettings,
     RunSettings,
     SelectionSettings,
@@ -132,9 +134,7 @@ def _hub_cache(hub: str, environ: Mapping[str, str]) -> Path:
     return expanded_path(Template(named[hub]).safe_substitute(environ))
 
 
-def _audio(
-    config: TaskConfig, model: EndpointSettings | EmbeddedSettings, environ: Mapping[str, str]
-) -> AudioSettings:
+def _audio(config: TaskConfig, model: ModelSettings, environ: Mapping[str, str]) -> AudioSettings:
     control = config.control and checked_choice(config.control, CONTROLS, "control")
     if control == "no-audio" and isinstance(model, EmbeddedSettings):
         raise ConfigError(f"control: {model.name!r} is nothing without a clip; use --control silence")
@@ -239,7 +239,7 @@ def _stored(
     dataset_args: Mapping[str, Any],
     judge_args: Mapping[str, Any],
     data: DataSettings,
-    model: EndpointSettings | EmbeddedSettings,
+    model: ModelSettings,
     judge: JudgeSettings | None,
 ) -> dict[str, Any]:
     """Return what a manifest keeps of the user's settings: no keys, no header values, no credentials.
@@ -250,6 +250,8 @@ def _stored(
     stored = {name: value for name in STORED_FIELDS if (value := getattr(config, name)) is not None}
     if isinstance(model, EndpointSettings):
         stored["api_url"] = model.shown_url
+    if isinstance(model, FunctionSettings):
+        stored["model"] = model.spec or model.name
     place = {} if data.root is None else {"local_path": str(data.root.absolute())}
     stored["dataset_args"] = {BENCHMARK: {**dataset_args, **place}}
     kept = {n: v for n, v in _without(judge_args, "api_key", "api_key_file", "extra_headers").items() if v}

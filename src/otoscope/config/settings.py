@@ -76,6 +76,42 @@ class EmbeddedSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSettings:
+    """A model, or a judge, written in Python by the user."""
+
+    role: Role
+    name: str
+    """As it is shown: ``module:name``, ``file.py:name``, or an object's own name."""
+    spec: str | None
+    """Where it is found: the same, with the whole path of a file; ``None``: it was given as an object."""
+    target: Any = field(default=None, repr=False, compare=False)
+    """The object."""
+    revision: str | None = None
+    source_sha256: str | None = None
+    """Of the file that it lies in, or of an object's own source; ``None`` where there is none to be seen."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What its class is built with."""
+    calls: int
+    """At a time; or, for one that takes batches, questions in a batch."""
+    concurrency: int
+    """Questions that may wait for it at a time, their clips ready: more than it is asked, so that there are
+    some to choose a batch from."""
+    timeout: float = 600.0
+    """Seconds for one call."""
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Keys of the environment, which are taken out of its tracebacks."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What it is asked with beside the question: nothing that is known here."""
+        return {}
+
+
+ModelSettings = EndpointSettings | EmbeddedSettings | FunctionSettings
+"""Whatever answers, or judges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSettings:
     """Where the weights of the models inside of this process lie, and where they may be fetched from."""
 
@@ -155,7 +191,7 @@ class AudioSettings:
 class JudgeSettings:
     """Which judge, asked how."""
 
-    endpoint: EndpointSettings | EmbeddedSettings
+    endpoint: ModelSettings
     protocol: Literal["default", "official"]
     swap: bool
 
@@ -198,7 +234,7 @@ class Settings:
 
     data: DataSettings
     selection: SelectionSettings
-    model: EndpointSettings | EmbeddedSettings
+    model: ModelSettings
     prompt: PromptSettings
     audio: AudioSettings
     judge: JudgeSettings | None

@@ -13,12 +13,13 @@ from otoscope.config.checks import checked_flag, checked_text, checked_words, on
 from otoscope.config.defaults import BASELINE
 
 _TEXT_FIELDS = (
-    "model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order audio_part "
-    "answer_filter label "
+    "model judge_model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order "
+    "audio_part answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
     "work_dir run_dir use_cache weights"
 ).split()
 
+_MAY_BE_OBJECTS = ("model", "judge_model")
 _ENVIRONMENT = MappingProxyType(
     {
         "OTOSCOPE_API_URL": ("api_url",),
@@ -33,6 +34,9 @@ and OTOSCOPE_DATA are not among them: they speak to every run, and this one has 
 class TaskConfig:
     """What a user asks for, under the names that the field's most used tool has for it.
 
+    ``model`` is the name of one behind ``api_url``; or what names one in Python (``"module:name"``,
+    ``"path/to/file.py:name"``), or that itself: a function, an object, or a class, which is built with
+    ``model_args``. ``judge_model`` is the judge's name, or a function from a prompt to the judge's text.
     ``dataset_args`` has one key, ``air_bench_chat``, with ``local_path`` (the root that contains
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
@@ -56,7 +60,8 @@ class TaskConfig:
     A field left at ``None`` means its default, which :func:`resolve` fills in.
     """
 
-    model: str | None = None
+    model: Any = None
+    model_args: dict[str, Any] | None = None
     api_url: str | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
     api_key_file: str | PathLike[str] | None = None
@@ -67,6 +72,7 @@ class TaskConfig:
     dataset_hub: str | None = None
     dataset_dir: str | PathLike[str] | None = None
     follow_links: bool | None = None
+    judge_model: Any = None
     judge_model_args: dict[str, Any] | None = field(default=None, repr=False)
     generation_config: dict[str, Any] | None = field(default=None, repr=False)
     extra_body: dict[str, Any] | None = None
@@ -129,7 +135,7 @@ class TaskConfig:
         judge.pop("api_key_file", None)
         if "judge_model_args" in below:
             below["judge_model_args"] = judge
-        named = _at(above, ("judge_model_args", "model_id"))
+        named = above.get("judge_model") or _at(above, ("judge_model_args", "model_id"))
         if named is not None and judge.get("model_id") not in (None, named):
             of_judge = ("judge_model_args", "judge_batch_size", "judge_price")
             below = {name: value for name, value in below.items() if name not in of_judge}
@@ -141,8 +147,9 @@ class TaskConfig:
 
 
 _NOT_STORED = frozenset(
-    "api_key api_key_file ca_file extra_headers work_dir run_dir use_cache retry_failed allow_changed "
-    "take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens max_cost".split()
+    "api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
+    "allow_changed take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens "
+    "max_cost".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
@@ -177,10 +184,13 @@ def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig
     """Return a deep copy as plain JSON values of the right types, without what the environment replaces."""
     given: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(config) if f.init}
     for name in _TEXT_FIELDS:
-        given[name] = checked_text(given[name], name)
+        # What is no text names no model, but may be one.
+        if name not in _MAY_BE_OBJECTS or isinstance(given[name], (str, PathLike)):
+            given[name] = checked_text(given[name], name)
     for name in (
         "dataset_args",
         "judge_model_args",
+        "model_args",
         "generation_config",
         "extra_body",
         "extra_headers",
@@ -232,6 +242,7 @@ def judging_only(config: TaskConfig) -> TaskConfig:
     judging = replace(
         config,
         model=BASELINE,
+        model_args=None,
         api_url=None,
         generation_config=None,
         extra_body=None,

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from otoscope import embedded
 from otoscope.breaker import Breaker
 from otoscope.chat_api import Budget
-from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, TaskConfig
+from otoscope.config import EndpointSettings, JudgeLimits, ModelSettings, TaskConfig
 from otoscope.errors import (
     EndpointError,
     LimitReachedError,
@@ -26,7 +25,7 @@ from otoscope.judge import Judge, JudgeModel
 from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
 from otoscope.lock import RunLock
 from otoscope.opening import opened
-from otoscope.parts import Parts
+from otoscope.parts import Parts, prepare
 from otoscope.pipeline import SERVED, Pipeline, Slots, Stop
 from otoscope.records import (
     Estimate,
@@ -86,8 +85,8 @@ async def judge_all(
         models = [one.judge.endpoint for one in owed]
         weights = owed[0].settings.weights
         budget = _budget(found, owed[0].settings.run.judge_limits)
-        folders = await asyncio.to_thread(embedded.prepare, models, weights, stop.heeded(tell))
-        async with Parts(folders, tell, budget) as parts:
+        prepared = await asyncio.to_thread(prepare, models, weights, stop.heeded(tell))
+        async with Parts(prepared, tell, budget) as parts:
             ended = await _Together(owed, parts, budget, tell, stop).judge()
     return [_end_of(one, ended) for one in found]
 
@@ -162,7 +161,7 @@ class _Together:
         self._limit = min(one.judge.endpoint.concurrency for one in owed)
         self._slots = asyncio.Semaphore(self._limit)
         self._rates = _strictest(one.judge.endpoint for one in owed)
-        self._models: list[tuple[EndpointSettings | EmbeddedSettings, _SharedJudge]] = []
+        self._models: list[tuple[ModelSettings, _SharedJudge]] = []
         self._open: dict[Path, _SharedJudge] = {}
         self._left: dict[Path, int] = {}
         """Verdicts that each open run still owes."""
@@ -223,7 +222,7 @@ class _Together:
         self._models.append((asked, judge))
         return judge
 
-    def _asked(self, one: Owed) -> EndpointSettings | EmbeddedSettings:
+    def _asked(self, one: Owed) -> ModelSettings:
         """Return the settings under which a run's judge is asked: the limits are those of all runs."""
         asked = replace(one.judge.endpoint, concurrency=self._limit)
         if isinstance(asked, EndpointSettings):
@@ -308,7 +307,7 @@ class _Together:
 
 
 def _strictest(
-    judges: Iterable[EndpointSettings | EmbeddedSettings],
+    judges: Iterable[ModelSettings],
 ) -> dict[tuple[str, str, str], tuple[float | None, float | None]]:
     """Return for each service the least requests and the least tokens a minute that any run allows it."""
     limits: dict[tuple[str, str, str], tuple[float | None, float | None]] = {}

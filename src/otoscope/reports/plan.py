@@ -16,7 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from otoscope.benchmark import TASKS
-from otoscope.config import EmbeddedSettings, EndpointSettings, JudgeLimits, JudgeSettings, Settings
+from otoscope.config import (
+    EmbeddedSettings,
+    EndpointSettings,
+    FunctionSettings,
+    JudgeLimits,
+    JudgeSettings,
+    ModelSettings,
+    Settings,
+)
 from otoscope.errors import counted
 from otoscope.records import Estimate
 from otoscope.reports.blocks import Score, interval, number
@@ -218,9 +226,13 @@ def _limits(limits: JudgeLimits) -> str:
     return f"at most {', '.join(told)} for the judge, with what the run used before" if told else ""
 
 
-def _model(endpoint: EndpointSettings | EmbeddedSettings) -> str:
+def _model(endpoint: ModelSettings) -> str:
     if isinstance(endpoint, EmbeddedSettings):
         return f"{endpoint.name}, inside of this process"
+    if isinstance(endpoint, FunctionSettings):
+        given = ", ".join(f"{name}={_json(value)}" for name, value in endpoint.arguments.items())
+        revision = f" ({endpoint.revision})" if endpoint.revision else ""
+        return f"{endpoint.name}{f'({given})' if given else ''}{revision}, Python, {endpoint.calls} at a time"
     revision = f" ({endpoint.revision})" if endpoint.revision else ""
     at_most = f"{endpoint.concurrency} at a time{_rate(endpoint)}"
     waited = f", waited for up to {endpoint.wait_ready:g} s" if endpoint.wait_ready else ""
@@ -236,13 +248,17 @@ def _rate(endpoint: EndpointSettings) -> str:
     return f", at most {' and '.join(limits)} a minute" if limits else ""
 
 
-def _parameters(endpoint: EndpointSettings | EmbeddedSettings) -> str:
+def _parameters(endpoint: ModelSettings) -> str:
     sent: dict[str, Any] = dict(endpoint.parameters)
     if isinstance(endpoint, EndpointSettings):
         sent |= endpoint.extra_body
     if not sent:
         return "no parameters"
-    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in sent.items())
+    return ", ".join(f"{name}={_json(value)}" for name, value in sent.items())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _limit(settings: Settings) -> str:

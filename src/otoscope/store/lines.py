@@ -158,6 +158,7 @@ def failure_of(told: Sequence[Json]) -> Failure:
         stored.get("attempts", 0),
         replies_of(told),
         stored.get("file"),
+        stored.get("traceback"),
     )
 
 

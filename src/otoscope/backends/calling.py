@@ -1,0 +1,170 @@
+"""Batches of questions, put to a model in Python by threads of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from otoscope.backends.python_model import AudioQuestion, Built, PythonModel, one
+from otoscope.errors import EndpointError, Role
+from otoscope.records import Failure, FailureKind, Reply
+
+HUNG_LIMIT = 3
+"""Calls in a row that do not come back in time, at which the model is given up: each may hold a thread."""
+_T = TypeVar("_T")
+
+
+class Workers(Protocol):
+    """Whoever puts batches to a model."""
+
+    batch: int
+    """Questions in a batch at most."""
+    calls: int
+    """Batches at a time."""
+
+    async def start(self) -> None:
+        """Build the model. Raises ``EndpointError`` when it cannot be."""
+
+    async def call(self, batch: Sequence[AudioQuestion]) -> Sequence[Reply | Failure]:
+        """Return what became of each question, in their order. ``EndpointError`` when nothing more can be."""
+
+    async def close(self) -> None:
+        """Let go of the model."""
+
+
+class Threads:
+    """Threads that put batches to one model, which the first of them builds.
+
+    A model that is ``async`` gets a thread with an event loop of its own, one that takes batches a single
+    thread, and any other as many as it may be called at a time. A call that does not return in time is left
+    to its thread, which nobody waits for.
+    """
+
+    def __init__(self, model: PythonModel) -> None:
+        settings = model.settings
+        self._model = model
+        self._role: Role = settings.role
+        self._built: Built | None = None
+        self.batch, self.calls = (settings.calls, 1) if model.batched else (1, settings.calls)
+        self._free: list[_Caller] = [_Caller()]
+        self._loop: _Loop | None = _Loop() if model.asynchronous else None
+        self._hung = 0
+
+    async def start(self) -> None:
+        """Build the model. Raises ``EndpointError`` when it cannot be."""
+        if self._built is not None:
+            return
+        try:
+            self._built = await asyncio.wrap_future(self._free[0].submit(self._model.build))
+        except BaseException as error:
+            if isinstance(error, (asyncio.CancelledError, EndpointError)):
+                raise
+            settings = self._model.settings
+            failure = Built(settings, lambda: None, one).failure(error)
+            raise EndpointError(
+                self._role,
+                f"the {self._role} {settings.name} could not be built, nothing was asked:\n"
+                f"{(failure.traceback or failure.message).rstrip()}",
+            ) from None
+
+    async def call(self, batch: Sequence[AudioQuestion]) -> Sequence[Reply | Failure]:
+        """Put a batch to the model. ``EndpointError`` after ``HUNG_LIMIT`` calls that did not come back."""
+        await self.start()
+        if self._built is None:
+            raise RuntimeError("a model was started, but not built")
+        seconds = self._model.settings.timeout
+        caller = None
+        if self._loop is not None:
+            future: Future[list[Reply | Failure]] = self._loop.submit(self._built.answer_async(batch))
+        else:
+            caller = self._free.pop() if self._free else _Caller()
+            built = self._built
+            future = caller.submit(lambda: built.answer(batch))
+        ended = False
+        try:
+            results = await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+            ended = True
+        except asyncio.TimeoutError:
+            return self._timed_out(batch, seconds)
+        finally:
+            # One that is still in a call is of no more use.
+            if caller is not None and ended:
+                self._free.append(caller)
+        self._hung = 0
+        return results
+
+    def _timed_out(self, batch: Sequence[AudioQuestion], seconds: float) -> Sequence[Reply | Failure]:
+        self._hung += 1
+        late = f"did not return within {seconds:g} s (--timeout)"
+        if self._hung >= HUNG_LIMIT:
+            raise EndpointError(
+                self._role,
+                f"{self._hung} calls in a row of {self._model.settings.name} {late}, and may go on for ever. "
+                "What was done is stored: put it right, then resume the run",
+            )
+        message = f"the call {late}; it was left alone, and may still be running"
+        return [Failure(FailureKind.TIMEOUT, message, 1) for _ in batch]
+
+    async def close(self) -> None:
+        """Let the threads end that are in no call."""
+        for caller in self._free:
+            caller.end()
+        if self._loop is not None:
+            self._loop.end()
+
+
+class _Caller:
+    """A thread that carries out one call after the other: what a library keeps for each thread stays."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Python may end while it is in a call.
+        threading.Thread(target=self._work, name="otoscope model", daemon=True).start()
+
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
+        future: Future[_T] = Future()
+
+        def carry_out() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # whatever it is, it is raised where the result is asked for
+                    future.set_exception(error)
+
+        self._calls.put(carry_out)
+        return future
+
+    def end(self) -> None:
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+class _Loop:
+    """A thread with an event loop: what blocks in a model must not hold up ours."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._work, name="otoscope model", daemon=True).start()
+
+    def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()

@@ -1,0 +1,662 @@
+"""Models and judges written in Python: found, called and evaluated, as objects and by the real command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otoscope import AudioClip, AudioQuestion, Failure, Reply, evaluate, load_run
+from otoscope.errors import ConfigError, EndpointError, RunDirectoryError
+from otoscope.records import FailureKind
+from otoscope.runs import Run
+from tests.scripted_server import ScriptedServer
+from tests.support import command, environment, lines, otoscope, write_data, write_wav
+
+TASK = "speech_QA"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data set with six samples of one task, of unequal lengths."""
+    return write_data(tmp_path / "data", each=6, tasks=[TASK])
+
+
+def answered(model: Any, data: Path, run_dir: Path | None = None, **more: Any) -> Run:
+    """Have a model answer, without a judge."""
+    return evaluate(model=model, data=data, run_dir=run_dir or data.parent / "run", no_judge=True, **more)
+
+
+def texts(run: Run) -> list[str | None]:
+    """Return each sample's answer, ``None`` where there is none."""
+    return [
+        None if isinstance(o.answer, Failure) or o.answer is None else o.answer.text for o in run.outcomes()
+    ]
+
+
+def failures(run: Run) -> list[Failure]:
+    """Return the failures among the answers."""
+    return [o.answer for o in run.outcomes() if isinstance(o.answer, Failure)]
+
+
+def module(folder: Path, text: str, name: str = "model.py") -> Path:
+    """Write a file of Python."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- every form ---------------------------------------------------------------------------------------------
+
+
+def say(audio: AudioClip | None, question: str) -> str:
+    """Answer with what is known of the clip."""
+    assert audio is not None
+    return f"{question} {audio.seconds:g} {audio.samples().shape}"
+
+
+async def say_async(audio: AudioClip, question: str) -> str:
+    """Answer a little later."""
+    await asyncio.sleep(0.001)
+    return say(audio, question)
+
+
+def say_all(questions: list[AudioQuestion]) -> list[str]:
+    """Answer a batch."""
+    return [say(audio, question) for audio, question in questions]
+
+
+class Says:
+    """Answers by a method."""
+
+    def __init__(self, lead: str = "") -> None:
+        self.lead = lead
+
+    def answer(self, audio: AudioClip | None, question: str) -> str:
+        """Answer one."""
+        return self.lead + say(audio, question)
+
+
+class SaysAll(Says):
+    """Answers batches."""
+
+    async def answer_batch(self, questions: Sequence[AudioQuestion]) -> list[str]:
+        """Answer a batch."""
+        return [self.answer(*question) for question in questions]
+
+
+class Called:
+    """Is called itself."""
+
+    def __call__(self, audio: AudioClip, question: str) -> str:
+        """Answer one."""
+        return say(audio, question)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [say, say_async, say_all, Says, Says(), SaysAll, SaysAll(), Called, Called(), Says().answer],
+    ids=lambda model: getattr(model, "__qualname__", f"object of {type(model).__qualname__}"),
+)
+@pytest.mark.parametrize("at_once", [None, 4])
+def test_every_form_of_a_model_answers(data: Path, model: Any, at_once: int | None) -> None:
+    """Functions, classes, objects; sync, async; one by one, in batches: each sample gets its own answer."""
+    run = answered(model, data, eval_batch_size=at_once)
+    assert texts(run) == [f"What is heard in clip {n} of speech_QA? 0.1 (800,)" for n in range(6)]
+    reply = lines(run.path / "answers.jsonl")[0]["replies"][0]
+    assert (reply["endpoint"], reply["finish_reason"]) == ("python", "stop")
+
+
+def test_a_class_is_built_once_with_its_arguments_and_stays_in_its_thread(data: Path) -> None:
+    """What a library keeps for each thread, such as whether it wants gradients, holds for the calls, too."""
+    built: list[tuple[int, str]] = []
+    called: list[int] = []
+
+    class Model:
+        def __init__(self, lead: str) -> None:
+            built.append((threading.get_ident(), lead))
+
+        def answer(self, audio: AudioClip, question: str) -> str:
+            called.append(threading.get_ident())
+            return "yes"
+
+    run = answered(Model, data, model_args={"lead": "a"})
+    assert built == [(called[0], "a")]
+    assert called == called[:1] * 6
+    manifest = json.loads((run.path / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["fingerprint"]["model"]["arguments"] == {"lead": "a"}
+
+
+def test_batches_are_full_and_alike_in_length(tmp_path: Path) -> None:
+    """After the first sample, which goes alone, a batch has as many as were asked for, of similar lengths."""
+    root = write_data(tmp_path / "data", each=13, tasks=[TASK])
+    for number in range(13):
+        seconds = 0.1 if number % 2 else 1.0
+        write_wav(root / "Chat" / f"{TASK}_tones" / f"clip_{number}.wav", seconds=seconds, tone=200 + number)
+    batches: list[list[float]] = []
+
+    def answer_batch(questions: list[AudioQuestion]) -> list[str]:
+        batches.append([q.audio.seconds for q in questions if q.audio is not None])
+        return ["yes"] * len(questions)
+
+    answered(answer_batch, root, eval_batch_size=3)
+    assert batches[0] == [1.0]
+    assert [len(batch) for batch in batches[1:]] == [3, 3, 3, 3]
+    assert sum(len(set(batch)) == 1 for batch in batches[1:]) >= 2
+
+
+@pytest.mark.parametrize("at_once", [None, 3])
+def test_as_many_are_called_at_a_time_as_was_said(data: Path, at_once: int | None) -> None:
+    """Without a word it is one: a model is rarely safe to be called by two threads."""
+    now, most, counting, full = 0, 0, threading.Lock(), threading.Event()
+
+    def answer(audio: AudioClip, question: str) -> str:
+        nonlocal now, most
+        with counting:
+            now += 1
+            most = max(most, now)
+            if now == (at_once or 2):
+                full.set()
+        if "clip 0" not in question:
+            full.wait(5 if at_once else 0.05)
+        with counting:
+            now -= 1
+        return "yes"
+
+    answered(answer, data, eval_batch_size=at_once)
+    assert most == (at_once or 1)
+
+
+def test_a_reply_can_tell_more_than_a_text(data: Path) -> None:
+    """Reason of its end and numbers of tokens are taken over; what was cut off counts as such."""
+
+    def answer(audio: AudioClip, question: str) -> Reply:
+        return Reply(text="<think>hm</think>yes", finish_reason="length", usage={"completion_tokens": 3})
+
+    run = answered(answer, data)
+    assert texts(run) == ["yes"] * 6
+    stored = lines(run.path / "answers.jsonl")[0]
+    assert (stored["raw_text"], stored["replies"][0]["usage"]) == (
+        "<think>hm</think>yes",
+        {"completion_tokens": 3},
+    )
+
+
+def test_a_blank_answer_is_asked_for_once_more(data: Path) -> None:
+    """As of every model; the second one stands."""
+    asked: list[str] = []
+
+    def answer(audio: AudioClip, question: str) -> str:
+        asked.append(question)
+        return "" if "clip 2" in question else "yes"
+
+    run = answered(answer, data)
+    assert len(asked) == 7
+    assert texts(run)[2] == ""
+
+
+def test_without_audio_the_clip_is_none(data: Path) -> None:
+    """The control asks the question alone."""
+    given: list[Any] = []
+
+    def answer(audio: AudioClip | None, question: str) -> str:
+        given.append(audio)
+        return question
+
+    run = answered(answer, data, control="no-audio")
+    assert given == [None] * 6
+    assert None not in texts(run)
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------
+
+
+def test_what_a_model_raises_is_its_samples_failure_with_the_traceback(data: Path) -> None:
+    """The others go on; the line keeps the traceback, from the model's own code on; a resume asks again."""
+    broken = True
+
+    def answer(audio: AudioClip, question: str) -> str:
+        if broken and "clip 3" in question:
+            raise RuntimeError("out of luck\nand more")
+        return "yes"
+
+    run = answered(answer, data)
+    assert texts(run) == ["yes"] * 3 + [None] + ["yes"] * 2
+    (failure,) = failures(run)
+    assert failure.kind is FailureKind.MODEL_ERROR
+    assert failure.message.startswith(
+        "the model raised RuntimeError: out of luck and more (test_function_models.py"
+    )
+    assert failure.traceback is not None
+    assert failure.traceback.count("File ") == 1
+    assert "if broken" not in failure.traceback
+    assert 'raise RuntimeError("out of luck\\nand more")' in failure.traceback
+    assert run.summary.counts["failures"] == {"model_error": 1}
+    broken = False
+    assert texts(answered(answer, data)) == ["yes"] * 6
+
+
+def test_one_of_a_batch_does_not_cost_the_others(data: Path) -> None:
+    """A batch that raised is asked one by one, so that the one at fault is found."""
+    sizes: list[int] = []
+
+    def answer_batch(questions: list[AudioQuestion]) -> list[str]:
+        sizes.append(len(questions))
+        if any("clip 3" in question for _, question in questions):
+            raise ValueError("this one")
+        return [question for _, question in questions]
+
+    run = answered(answer_batch, data, eval_batch_size=5)
+    assert sizes == [1, 5, 1, 1, 1, 1, 1]
+    assert [text is None for text in texts(run)] == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "the model returned None, and must return text (str)"),
+        (b"yes", "the model returned something of type bytes, and must return text (str)"),
+        (3.5, "the model returned something of type float, and must return text (str)"),
+    ],
+)
+def test_what_is_no_text_is_a_failure(data: Path, returned: Any, said: str) -> None:
+    """A model that always returns it is one clear error, and nothing of it is stored as the samples' own."""
+    with pytest.raises(EndpointError) as stopped:
+        answered(lambda audio, question: returned, data)
+    assert "the first 3 requests to the model all failed" in str(stopped.value)
+    assert said in str(stopped.value)
+    assert stopped.value.run_path is not None
+    assert lines(stopped.value.run_path / "answers.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (["one"], "answer_batch returned 1 answers to 2 questions: which belongs to which is not known"),
+        ("yes", "answer_batch returned something of type str, not a list of texts"),
+        (None, "answer_batch returned None, not a list of texts"),
+    ],
+)
+def test_a_batch_that_cannot_be_told_apart_is_failures(data: Path, answers: Any, said: str) -> None:
+    """No answer is guessed to be a sample's."""
+
+    def answer_batch(questions: list[AudioQuestion]) -> Any:
+        return answers if len(questions) == 2 else ["yes"] * len(questions)
+
+    run = answered(answer_batch, data, eval_batch_size=2)
+    found = failures(run)
+    assert len(found) >= 2
+    assert {(failure.kind, failure.message) for failure in found} == {(FailureKind.MODEL_ERROR, said)}
+
+
+def test_a_call_that_does_not_return_is_left_alone(data: Path) -> None:
+    """It is a timeout, the rest is answered meanwhile, and the process can end."""
+    for_ever = threading.Event()
+
+    def answer(audio: AudioClip, question: str) -> str:
+        if "clip 3" in question:
+            for_ever.wait()
+        return "yes"
+
+    run = answered(answer, data, generation_config={"timeout": 0.3})
+    assert texts(run) == ["yes"] * 3 + [None] + ["yes"] * 2
+    (failure,) = failures(run)
+    assert (failure.kind, "did not return within 0.3 s" in failure.message) == (FailureKind.TIMEOUT, True)
+    for_ever.set()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_model_that_never_returns_is_given_up(data: Path, *, asynchronous: bool) -> None:
+    """After three in a row: each of them holds a thread."""
+    for_ever = threading.Event()
+
+    async def answer_async(audio: AudioClip, question: str) -> str:
+        if "clip 0" not in question:
+            await asyncio.sleep(60)
+        return "yes"
+
+    def answer(audio: AudioClip, question: str) -> str:
+        if "clip 0" not in question:
+            for_ever.wait()
+        return "yes"
+
+    with pytest.raises(EndpointError, match=r"3 calls in a row of .* did not return within 0\.2 s"):
+        answered(answer_async if asynchronous else answer, data, generation_config={"timeout": 0.2})
+    for_ever.set()
+
+
+def test_a_model_that_cannot_be_built_asks_nothing(data: Path) -> None:
+    """What its class raised is told with its traceback; the run can be gone on with."""
+
+    class Model:
+        def __init__(self) -> None:
+            raise OSError("no weights here")
+
+        def answer(self, audio: AudioClip, question: str) -> str:
+            raise AssertionError
+
+    with pytest.raises(EndpointError) as stopped:
+        answered(Model, data)
+    assert "could not be built, nothing was asked" in str(stopped.value)
+    assert 'raise OSError("no weights here")' in str(stopped.value)
+
+
+def test_a_clip_that_cannot_be_decoded_is_the_clips_failure(data: Path) -> None:
+    """Not the model's: it is bad audio, owed again once the file was mended."""
+    path = data / "Chat" / f"{TASK}_tones" / "clip_2.wav"
+    whole = path.read_bytes()
+    header = bytearray(whole)
+    header[20:22] = (0x55).to_bytes(2, "little")  # says that it is an mp3 within a wav
+    path.write_bytes(bytes(header))
+    asked: list[str] = []
+
+    def answer(audio: AudioClip, question: str) -> str:
+        asked.append(question)
+        return str(len(audio.samples()))
+
+    run = answered(answer, data)
+    (failure,) = failures(run)
+    assert failure.kind is FailureKind.BAD_AUDIO
+    path.write_bytes(whole)
+    before = len(asked)
+    assert texts(answered(answer, data)) == ["800"] * 6
+    assert len(asked) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (lambda: "x", "cannot be called as a model is"),
+        (lambda a, b, c: "x", "cannot be called as a model is"),
+        (int, "has no method answer or answer_batch"),
+        (type("Odd", (), {"answer": lambda self: "x"}), "answer(self) cannot be called as a model is"),
+    ],
+)
+def test_something_that_is_no_model_is_refused_before_anything(data: Path, model: Any, said: str) -> None:
+    """The message says what a model looks like, and no run is begun."""
+    with pytest.raises(ConfigError) as refused:
+        answered(model, data)
+    assert said in str(refused.value)
+    assert "def answer(audio: AudioClip, question: str) -> str" in str(refused.value)
+    assert not (data.parent / "run").exists()
+
+
+def test_settings_without_effect_are_refused(data: Path) -> None:
+    """Nobody should believe that a temperature was sent."""
+    for more, name in (
+        ({"generation_config": {"temperature": 0}}, "temperature"),
+        ({"system_prompt": "Be brief"}, "system_prompt"),
+        ({"extra_body": {"a": 1}}, "extra_body"),
+        ({"model_args": {"api_key": "k"}}, "api_key"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            answered(Says, data, **more)
+    with pytest.raises(ConfigError, match="no class that could be built"):
+        answered(say, data, model_args={"a": 1})
+    with pytest.raises(ConfigError, match="cannot be built with those given"):
+        answered(Says, data, model_args={"a": 1})
+
+
+# --- judges -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_judge_in_python_judges(data: Path, *, asynchronous: bool) -> None:
+    """A function from the prompt to what a judge would write; both orders; what it raises is a failure."""
+    prompts: list[str] = []
+
+    def judge(prompt: str) -> str:
+        prompts.append(prompt)
+        if "clip 5" in prompt:
+            raise RuntimeError("no")
+        return "4 8" if "1s Answer]\nA steady tone" in prompt else "8 4"
+
+    async def judge_async(prompt: str) -> str:
+        return judge(prompt)
+
+    asked = judge_async if asynchronous else judge
+    run = evaluate(model=say, judge=asked, data=data, run_dir=data.parent / "run")
+    assert run.summary.counts["failures"] == {"model_error": 1}
+    assert run.summary.tasks[TASK].gpt_score == 8
+    assert prompts[0].startswith("You are a helpful and precise assistant")
+    assert run.summary.judge is not None
+    assert run.summary.judge.endswith(asked.__name__)
+    assert load_run(run.path).summary.to_json() == run.summary.to_json()
+
+
+# --- by the command -----------------------------------------------------------------------------------------
+
+FILE = """
+import os
+from beside import lead
+
+class Model:
+    def __init__(self, mark="!"):
+        print("built")
+        self.mark = mark
+
+    def answer(self, audio, question):
+        print("asked")
+        return f"{lead} {question}{self.mark}"
+"""
+
+
+def asked_of(server: ScriptedServer, data: Path, *more: str) -> list[str]:
+    """Return the arguments that evaluate a model in Python with a scripted judge."""
+    return [
+        "eval", "--data", str(data), "--judge-model", "scripted-judge", "--judge-api-url", server.url,
+        "--judge-api-key", "EMPTY", *more,
+    ]  # fmt: skip
+
+
+def test_the_command_evaluates_a_file(tmp_path: Path, data: Path) -> None:
+    """What lies beside the file can be imported; what it prints is not in what the command was asked for."""
+    module(tmp_path, "lead = 'I hear:'\n", "beside.py")
+    module(tmp_path, FILE)
+    with ScriptedServer() as server:
+        done = otoscope(
+            *asked_of(server, data, "--model", "model.py:Model", "--model-args", "mark=?"),
+            "--run-dir", "run", "--format", "json",
+            cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["model"] == "model.py:Model"
+    assert "asked" in done.stderr
+    assert 'model    model.py:Model(mark="?"), Python, 1 at a time' in done.stderr
+    stored = lines(tmp_path / "run" / "answers.jsonl")
+    assert stored[0]["text"] == "I hear: What is heard in clip 0 of speech_QA??"
+
+
+def test_a_module_is_found_from_where_the_command_is_started(tmp_path: Path, data: Path) -> None:
+    """Packages too, by their dotted name; a function of two things is one that answers."""
+    (tmp_path / "mine").mkdir()
+    module(tmp_path / "mine", "", "__init__.py")
+    module(
+        tmp_path / "mine",
+        "class A:\n    @staticmethod\n    def go(audio, question):\n        return 'x'\n",
+        "m.py",
+    )
+    done = otoscope("eval", "--model", "mine.m:A.go", "--data", str(data), "--no-judge", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 answered" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("import nothing_like_it\n", "model.py:Model", "No module named 'nothing_like_it'"),
+        ("def f(:\n", "model.py:Model", "SyntaxError"),
+        ("import sys\nsys.exit(3)\n", "model.py:Model", "SystemExit: 3"),
+        ("x = 1 / 0\n", "model.py:Model", "line 1, in <module>"),
+        ("class Modell: pass\n", "model.py:Model", "has no 'Model', did you mean 'Modell'?"),
+        ("", "gone.py:Model", "cannot be read: No such file or directory"),
+        ("", "no_such_module:Model", "there is no module 'no_such_module' here"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_clear_error(
+    tmp_path: Path, data: Path, text: str, name: str, said: str
+) -> None:
+    """Exit code 2, the reason in what is printed, none of our own code in a traceback, and no run begun."""
+    module(tmp_path, text)
+    done = otoscope(
+        "eval", "--model", name, "--data", str(data), "--no-judge", "--run-dir", "run", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "python_model.py" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_a_server_has_is_no_module(tmp_path: Path, data: Path) -> None:
+    """With a URL, ``name:tag`` is a served model's name."""
+    with ScriptedServer(models=["audio:latest", "scripted-judge"]) as server:
+        done = otoscope(
+            *asked_of(server, data, "--model", "audio:latest", "--api-url", server.url, "--run-dir", "run"),
+            cwd=tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "audio:latest on AIR-Bench Chat" in done.stdout
+
+
+SLOW = """
+import time, pathlib
+
+def answer(audio, question):
+    with open("asked.txt", "a") as file:
+        file.write(question + "\\n")
+    time.sleep(0.2)
+    return "I hear " + question
+"""
+
+
+def test_a_killed_run_is_gone_on_with(tmp_path: Path, data: Path) -> None:
+    """By the same command, or by the printed one; only what was in flight is asked again."""
+    module(tmp_path, SLOW)
+    arguments = ["eval", "--model", "model.py:answer", "--data", str(data), "--no-judge", "--run-dir", "run"]
+    process = subprocess.Popen(
+        command(*arguments), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    answers = tmp_path / "run" / "answers.jsonl"
+    while not answers.exists() or len(answers.read_bytes().splitlines()) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert otoscope(*arguments, cwd=tmp_path).returncode == 0
+    asked = (tmp_path / "asked.txt").read_text(encoding="utf-8").splitlines()
+    assert len(set(asked)) == 6
+    assert len(asked) <= 7
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_stopped_run_says_how_to_go_on_and_that_works(tmp_path: Path, data: Path) -> None:
+    """The command names the model again: no run directory's word is enough to run Python."""
+    module(tmp_path, SLOW)
+    process = subprocess.Popen(
+        command(
+            "eval", "--model", "model.py:answer", "--data", str(data), "--no-judge", "--run-dir", "run",
+            "--limit", "5",
+        ),
+        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+    answers = tmp_path / "run" / "answers.jsonl"
+    while not answers.exists() or not answers.read_bytes():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    words = told.split("Resume with:\n  otoscope ")[1].split("\n")[0].split()
+    assert words[:5] == ["eval", "--use-cache", "run", "--model", f"{tmp_path}/model.py:answer"]
+    refused = otoscope("eval", "--use-cache", "run", "--no-judge", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "was made with a model in Python, which is run only when you name it" in refused.stderr
+    assert f"otoscope eval --use-cache run --model {tmp_path}/model.py:answer" in refused.stderr
+    done = otoscope(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "5 answered" in done.stdout
+
+
+def test_a_changed_file_is_refused_and_can_be_waved_through(tmp_path: Path, data: Path) -> None:
+    """Answers of two models are not mixed; who knows that nothing changed says so, or gives a revision."""
+    module(tmp_path, "def answer(audio, question):\n    return 'one'\n")
+    arguments = ["eval", "--model", "model.py:answer", "--data", str(data), "--no-judge", "--run-dir"]
+    assert otoscope(*arguments, "run", "--limit", "2", cwd=tmp_path).returncode == 0
+    revised = [*arguments, "revised", "--model-revision", "a"]
+    assert otoscope(*revised, "--limit", "2", cwd=tmp_path).returncode == 0
+    module(tmp_path, "def answer(audio, question):\n    return 'two'\n")
+    refused = otoscope(*arguments, "run", cwd=tmp_path)
+    assert refused.returncode == 6
+    assert "model.source_sha256: was" in refused.stderr
+    assert "--allow-changed model.source_sha256" in refused.stderr
+    allowed = otoscope(*arguments, "run", "--allow-changed", "model.source_sha256", cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
+    assert otoscope(*revised, cwd=tmp_path).returncode == 0
+    assert [o.text for o in _answers(tmp_path / "run")] == ["one"] * 2 + ["two"] * 4
+
+
+def _answers(path: Path) -> list[Any]:
+    return [outcome.answer for outcome in load_run(path).outcomes()]
+
+
+def test_a_dry_run_runs_nothing(tmp_path: Path, data: Path) -> None:
+    """Not even the import."""
+    module(tmp_path, "raise SystemExit('imported')\n")
+    done = otoscope("eval", "--model", "model.py:answer", "--data", str(data), "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 to the model, 12 to the judge" in done.stdout.replace("\n", " ")
+
+
+def test_keys_of_the_environment_are_not_in_a_stored_traceback(tmp_path: Path, data: Path) -> None:
+    """A model that fails at a service of its own may well tell its key."""
+    module(
+        tmp_path,
+        "import os\ndef answer(audio, question):\n"
+        "    if 'clip 1' in question: raise RuntimeError('401 for ' + os.environ['OPENAI_API_KEY'])\n"
+        "    return 'x'\n",
+    )
+    done = otoscope(
+        "eval", "--model", "model.py:answer", "--data", str(data), "--no-judge", "--run-dir", "run",
+        cwd=tmp_path, environ={"OPENAI_API_KEY": "sk-proj-9f8e7d6c5b4a"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    written = "".join(
+        path.read_text(encoding="utf-8") for path in (tmp_path / "run").iterdir() if path.is_file()
+    )
+    assert "401 for ***" in written
+    assert "9f8e7d6c5b4a" not in written + done.stderr + done.stdout
+
+
+def test_a_refused_run_can_be_gone_on_with_by_a_copied_folder(tmp_path: Path, data: Path) -> None:
+    """The whole path of the file is no part of what is compared: a run may move to another machine."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    text = "def answer(audio, question):\n    return 'x'\n"
+    module(tmp_path / "a", text)
+    module(tmp_path / "b", text)
+    arguments = ["--data", str(data), "--no-judge", "--run-dir", str(tmp_path / "run")]
+    first = otoscope("eval", "--model", "model.py:answer", *arguments, "--limit", "1", cwd=tmp_path / "a")
+    assert first.returncode == 0
+    assert otoscope("eval", "--model", "model.py:answer", *arguments, cwd=tmp_path / "b").returncode == 0
+
+
+def test_an_object_can_be_gone_on_with(data: Path) -> None:
+    """The same object, or one of the same source, goes on; another one is refused by its source."""
+
+    def answer(audio: AudioClip, question: str) -> str:
+        return "x"
+
+    answered(answer, data, limit=2)
+    assert texts(answered(answer, data)) == ["x"] * 6
+    with pytest.raises(RunDirectoryError, match=r"model\.name: was"):
+        answered(say, data)
