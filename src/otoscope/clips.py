@@ -48,7 +48,7 @@ class Clips:
         self._converted = audio.ConvertedClips(settings.audio.cache, settings.audio.cache_bytes)
         self._loader = audio.Loader(self._policy, self._converted, audio.HeldClips(_HELD_BYTES))
         shuffled = self._control == "shuffled"
-        self._others = dataset.shuffled_clips(data.samples, settings.selection.seed) if shuffled else {}
+        self._others = dataset.shuffled_clips(data.selected, settings.selection.seed) if shuffled else {}
         self._turns = asyncio.Semaphore(min(os.cpu_count() or 1, _CONVERTING))
 
     # --- one clip -----------------------------------------------------------------------------------------

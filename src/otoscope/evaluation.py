@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from otoscope.benchmark import BENCHMARK
 from otoscope.chat_api import Budget
 from otoscope.clips import Clips
-from otoscope.config import Settings, TaskConfig, plain_object
+from otoscope.config import SelectionSettings, Settings, TaskConfig, plain_object
 from otoscope.dataset import Dataset
 from otoscope.estimate import estimated, of_calls
 from otoscope.judge import Judge
@@ -109,7 +109,9 @@ async def answer_and_judge(
 ) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     stop, tell = stop or Stop(), on_event or ignore
-    data = await asyncio.to_thread(obtain, settings.data, settings.selection, stop.heeded(tell))
+    wanted = _wanted(settings)
+    data = await asyncio.to_thread(obtain, settings.data, wanted, stop.heeded(tell))
+    data = data.of_shard(settings.selection.shard)
     clips = Clips(data, settings, tell)
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
     prepared = await asyncio.to_thread(prepare, models, settings.weights, stop.heeded(tell))
@@ -148,6 +150,14 @@ async def answer_and_judge(
             )
 
 
+def _wanted(settings: Settings) -> SelectionSettings:
+    """Return the samples whose clips are needed."""
+    if settings.audio.control == "shuffled":
+        # Whose clip takes whose place is the same whatever the shards: it may be another shard's.
+        return replace(settings.selection, shard=None)
+    return settings.selection
+
+
 def _budget(settings: Settings, spent: Spent) -> Budget:
     """Return what may be spent on the judge, less what was spent on it."""
     budget = Budget(settings.run.judge_limits)
@@ -167,11 +177,12 @@ def dry_run(settings: Settings) -> DryRun:
 
     Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
     """
-    planned = None if settings.data.root is not None else plan(settings.data.hub, settings.selection)
+    planned = None if settings.data.root is not None else plan(settings.data.hub, _wanted(settings))
     download = None if planned is None else _to_download(planned)
-    data = obtain(settings.data, settings.selection) if planned is None else planned.data
+    data = obtain(settings.data, _wanted(settings)) if planned is None else planned.data
     if data is None:
         return DryRun(settings, {}, {}, Sending(), (), download=download)
+    data = data.of_shard(settings.selection.shard)
     clips = Clips(data, settings, ignore)
     sending, unusable = clips.sending()
     if planned is not None:
@@ -213,6 +224,7 @@ def _to_download(planned: Plan) -> ToDownload | None:
 
 def _about(data: Dataset, settings: Settings) -> Json:
     selection = settings.selection
+    shard = {} if selection.shard is None else {"shard": str(selection.shard), "selected": len(data.selected)}
     return {
         "label": settings.run.label,
         "tags": dict(settings.run.tags),
@@ -229,5 +241,6 @@ def _about(data: Dataset, settings: Settings) -> Json:
             "shuffle": selection.shuffle,
             "seed": selection.seed,
             "samples": len(data.samples),
+            **shard,
         },
     }

@@ -42,7 +42,8 @@ _OTHER_INPUT = ("prompt", "foreign_prompt", "audio_policy", "audio_ignored", "au
 """Warnings that the model was not sent what the benchmark sends: such a row stands apart, for that reason."""
 _SAID_ELSEWHERE = (
     *CONTROL_WARNINGS.values(), *_OTHER_INPUT, "clips_shortened", "coverage", "nothing_scored", "first_n",
-    "outside_selection", "partial", "pending", "not_judged", "not_imported", "no_swap",
+    "outside_selection", "partial", "pending", "not_judged", "not_imported", "no_swap", "shard",
+    "missing_shards",
 )  # fmt: skip
 """Warnings that the judge's title or the reason to stand apart tells already."""
 _ANY_PROTOCOL = ("official swap", "not stated")
@@ -517,6 +518,10 @@ def _selected(summary: Json) -> Iterator[str]:
         yield f"{len(summary['tasks'])} of {len(TASKS)} tasks"
     if (limit := summary["selection"].get("limit")) is not None:
         yield f"limit {limit}"
+    if (shard := summary["selection"].get("shard")) is not None:
+        yield f"shard {shard}"
+    if missing := summary["selection"].get("missing_shards"):
+        yield f"without shard {', '.join(map(str, missing))}"
 
 
 def _notes(warnings: Mapping[str, str]) -> Iterator[str]:

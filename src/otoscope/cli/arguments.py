@@ -98,6 +98,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         limit=None if args.limit is None else parse_limit(args.limit),
         shuffle=args.shuffle or None,
         seed=args.seed,
+        shard=args.shard,
         protocol=args.protocol,
         system_prompt=args.system_prompt,
         part_order=args.part_order,

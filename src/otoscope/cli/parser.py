@@ -215,6 +215,11 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--limit", metavar="N", help="first N of each task, or a fraction of each such as 0.1")
     group.add_argument("--shuffle", action="store_true", help="a random sample: shuffled before the limit")
     group.add_argument("--seed", type=int, metavar="N", help="of the shuffle (default 42)")
+    group.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="a fixed share of the samples, from 1/N to N/N: for job arrays; 'otoscope merge' joins the runs",
+    )
     group.add_argument("--dataset-args", metavar="JSON", help=f'{{"{BENCHMARK}": {{"local_path": ...}}}}')
 
 

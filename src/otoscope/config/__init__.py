@@ -18,6 +18,7 @@ environment itself is a parameter.
     └── fingerprints what answers and verdicts depend on, compared on resume
     settings         the frozen objects
     audio_policy     what is done to a clip, given as text
+    shard            one of the shares that the samples are divided into
     flags            flags given as text
     urls             URLs taken apart, and shown without their secrets
     variables        variables that may hold a secret
@@ -59,6 +60,7 @@ from otoscope.config.settings import (
     Settings,
     WeightsSettings,
 )
+from otoscope.config.shard import Shard
 from otoscope.config.task import TaskConfig, judging_only, with_judge_of, without_selection
 from otoscope.config.urls import display_url
 from otoscope.config.variables import environment_secrets
@@ -89,6 +91,7 @@ __all__ = [
     "RunSettings",
     "SelectionSettings",
     "Settings",
+    "Shard",
     "TaskConfig",
     "TaskSettings",
     "WeightsSettings",

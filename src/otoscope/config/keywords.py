@@ -38,6 +38,7 @@ class TaskSettings(TypedDict, total=False):
     limit: int | float | None
     shuffle: bool | None
     seed: int | None
+    shard: str | None
     protocol: str | None
     system_prompt: str | None
     part_order: str | None

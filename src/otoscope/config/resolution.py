@@ -41,6 +41,7 @@ from otoscope.config.settings import (
     Settings,
     WeightsSettings,
 )
+from otoscope.config.shard import Shard
 from otoscope.config.spending import judge_limits, judge_price
 from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
 from otoscope.config.urls import display_url
@@ -163,6 +164,7 @@ def _selection(config: TaskConfig, args: Mapping[str, Any]) -> SelectionSettings
         limit=_limit(config.limit),
         shuffle=checked_flag(or_default(or_default(config.shuffle, args.get("shuffle")), False), "shuffle"),
         seed=checked_integer(or_default(config.seed, 42), "seed"),
+        shard=_shard(config.shard),
     )
 
 
@@ -178,6 +180,12 @@ def _limit(limit: Any) -> int | float | None:
     raise ConfigError(
         f"limit: {limit!r} must be a whole number above 0, or a fraction of each task up to 1.0"
     )
+
+
+def _shard(given: str | None) -> Shard | None:
+    shard = None if given is None else Shard.parse(given)
+    # The only shard is the whole.
+    return shard if shard is not None and shard.of > 1 else None
 
 
 def _tasks(given: Any, name: str) -> set[str]:

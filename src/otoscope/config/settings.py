@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from otoscope.choices import PART_ORDERS
 from otoscope.config.audio_policy import AudioPolicy
 from otoscope.config.defaults import PROMPT_TEMPLATE
+from otoscope.config.shard import Shard
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
 from otoscope.records import Price
@@ -154,6 +155,8 @@ class SelectionSettings:
     limit: int | float | None
     shuffle: bool
     seed: int
+    shard: Shard | None = None
+    """Which share of what is chosen by the others; ``None``: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

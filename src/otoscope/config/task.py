@@ -16,7 +16,7 @@ _TEXT_FIELDS = (
     "model judge_model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order "
     "audio_part answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
-    "work_dir run_dir use_cache weights"
+    "work_dir run_dir use_cache weights shard"
 ).split()
 
 _MAY_BE_OBJECTS = ("model", "judge_model")
@@ -52,6 +52,8 @@ class TaskConfig:
     used on it before counts. At such a limit it stops, and can be resumed.
     ``audio_cache_size`` (GB) is how much of converted clips is kept for the next run.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
+    ``shard`` (``"I/N"``, counted from 1) is a fixed share of the samples that are chosen so;
+    :func:`otoscope.merge_runs` joins the runs of all N shards.
     ``generation_config`` replaces or adds to what is sent by default, ``None`` in it removes, and an empty
     one sends nothing; it also takes ``timeout``, ``retries``, ``retry_interval``, ``stream``,
     ``extra_body`` and ``extra_headers``. A URL may hold ``user:password@``; an explicit key goes before
@@ -90,6 +92,7 @@ class TaskConfig:
     limit: int | float | None = None
     shuffle: bool | None = None
     seed: int | None = None
+    shard: str | None = None
     protocol: str | None = None
     system_prompt: str | None = None
     part_order: str | None = None
@@ -160,8 +163,9 @@ made could name any file of its user's, to be sent to an address of its own.
 
 
 def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored settings without what chooses the samples: tasks, limit, shuffle and seed."""
-    kept = {name: value for name, value in stored.items() if name not in ("limit", "shuffle", "seed")}
+    """Return stored settings without what chooses the samples: tasks, limit, shuffle, seed and shard."""
+    chosen_by = ("limit", "shuffle", "seed", "shard")
+    kept = {name: value for name, value in stored.items() if name not in chosen_by}
     args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
     extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "tasks"}
     chosen = {n: v for n, v in args.items() if n not in ("subset_list", "shuffle", "extra_params")}

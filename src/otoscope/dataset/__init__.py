@@ -4,7 +4,7 @@
 
     loading      load(): metadata, records, selection
     ├── metadata     Chat_meta.json read, its records made into samples
-    ├── selection    tasks, shuffle, limit
+    ├── selection    tasks, shuffle, limit, shard
     └── places       where clips really lie
 """
 

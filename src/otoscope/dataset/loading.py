@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otoscope.benchmark import TASKS
-from otoscope.config import SelectionSettings
+from otoscope.config import SelectionSettings, Shard
 from otoscope.dataset.metadata import METADATA, find_root, read_records, to_sample
 from otoscope.dataset.places import refuse_missing_folders
-from otoscope.dataset.selection import select
+from otoscope.dataset.selection import of_shard, select
 from otoscope.errors import DatasetError
 from otoscope.records import Sample
 
@@ -26,9 +26,23 @@ class Dataset:
     """SHA-256 over the keys and digests of all records, in key order."""
     task_sizes: dict[str, int]
     """Number of records of each task in the data set, before any selection."""
+    selected: tuple[Sample, ...]
+    """The chosen samples of all shards."""
     samples: tuple[Sample, ...]
+    """Those that are evaluated: the shard's."""
     descriptions_converted: int
     """Records whose ``meta_info`` was not text and became Python's ``str()`` of it."""
+
+    def of_shard(self, shard: Shard | None) -> Dataset:
+        """Return the data set with a shard's samples. Raises ``DatasetError`` where it has none."""
+        samples = of_shard(self.selected, shard)
+        if shard is not None and not samples:
+            clips = len({sample.clip_key for sample in self.selected})
+            raise DatasetError(
+                f"shard {shard}: there is nothing for it, since {len(self.selected):,} samples about "
+                f"{clips:,} clips are chosen. Divide them into fewer shards"
+            )
+        return replace(self, samples=tuple(samples))
 
 
 def load(root: Path, selection: SelectionSettings, *, clips_needed: bool = True) -> Dataset:
@@ -63,9 +77,11 @@ def _load(root: Path, selection: SelectionSettings, *, clips_needed: bool) -> Da
             f"{root / 'Chat' / METADATA}: no sample of {', '.join(selection.tasks)}. "
             f"It holds {', '.join(f'{n} of {task}' for task, n in sizes.items() if n) or 'no record at all'}"
         )
+    whole = Dataset(root, _digest(samples), sizes, tuple(chosen), tuple(chosen), converted)
+    data = whole.of_shard(selection.shard)
     if clips_needed:
-        refuse_missing_folders(root, chosen)
-    return Dataset(root, _digest(samples), sizes, tuple(chosen), converted)
+        refuse_missing_folders(root, data.samples)
+    return data
 
 
 def _refuse_duplicates(samples: Sequence[Sample]) -> None:

@@ -1,14 +1,16 @@
-"""Which samples are evaluated: tasks, then shuffle, then limit, each task for itself.
+"""Which samples are evaluated: tasks, then shuffle, then limit, each task for itself; of these, a shard.
 
 And whose clip takes whose place in a control run.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from otoscope.config import SelectionSettings
+from otoscope.config import SelectionSettings, Shard
 from otoscope.errors import ConfigError
 from otoscope.records import Sample, text_digest
 
@@ -28,6 +30,36 @@ def select(samples: Iterable[Sample], selection: SelectionSettings) -> list[Samp
             random.Random(f"{selection.seed}/{task}").shuffle(pool)  # noqa: S311 (no secret hangs on it)
         chosen.extend(pool[: _count(selection.limit, len(pool))])
     return chosen
+
+
+def of_shard(samples: Sequence[Sample], shard: Shard | None) -> list[Sample]:
+    """Return a shard's share of the chosen samples, in their order; without a shard, all of them.
+
+    Questions about one clip stay together, so that it is read by one shard alone. Task by task its clips, in
+    the order of their keys' SHA-256, go each to the shard that has the fewest samples of the task so far, and
+    of those that are equal, in all. So of a task no shard has more than another by more samples than one
+    clip has questions; and which sample is whose depends on nothing but which samples were chosen.
+    """
+    if shard is None:
+        return list(samples)
+    clips: dict[str, Counter[str]] = {}
+    for sample in samples:
+        clips.setdefault(sample.task, Counter())[sample.clip_key] += 1
+    # Of more shards than clips, those after the last clip get nothing.
+    in_all = [0] * min(shard.of, sum(map(len, clips.values())))
+    own: set[str] = set()
+    for task in sorted(clips):
+        least = [(0, total, number) for number, total in enumerate(in_all, start=1)]
+        heapq.heapify(least)
+        for clip in sorted(clips[task], key=text_digest):
+            of_task, total, number = least[0]
+            more = clips[task][clip]
+            heapq.heapreplace(least, (of_task + more, total + more, number))
+            if number == shard.number:
+                own.add(clip)
+        for _, total, number in least:
+            in_all[number - 1] = total
+    return [sample for sample in samples if sample.clip_key in own]
 
 
 def shuffled_clips(samples: Iterable[Sample], seed: int) -> dict[str, Sample]:

@@ -63,7 +63,7 @@ def render_settings(settings: Settings, console: Console) -> None:
     where = f"{data.hub.dataset} from {data.hub.name}" if data.root is None else str(data.root)
     rows.append(("data", where))
     chosen = "all tasks" if len(selection.tasks) == len(TASKS) else ", ".join(selection.tasks)
-    rows.append(("samples", f"{chosen}; {_limit(settings)}"))
+    rows.append(("samples", f"{chosen}; {_chosen(settings)}"))
     say = Cleaner(console.encoding)
     for name, value in rows:
         print_wrapped(console, Text(say(value)), lead=Text(name.ljust(9), style="dim"))
@@ -259,6 +259,12 @@ def _parameters(endpoint: ModelSettings) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _chosen(settings: Settings) -> str:
+    shard = settings.selection.shard
+    part = "" if shard is None else f"; of these shard {shard.number:,} of {shard.of:,}"
+    return f"{_limit(settings)}{part}"
 
 
 def _limit(settings: Settings) -> str:

@@ -33,7 +33,8 @@ MEANS = (*AVERAGE_PARTS, "average")
 
 _SAID_BELOW = frozenset(
     "embedded_judge self_judged same_family baseline prompt foreign_prompt several_judges pending not_judged "
-    "no_swap first_n negative_scores audio_ignored cannot_hear addresses_judge clips_shortened".split()
+    "no_swap first_n shard missing_shards negative_scores audio_ignored cannot_hear addresses_judge "
+    "clips_shortened".split()
 )
 """Warnings without which the numbers above them would be misread. ``partial`` has a note with numbers."""
 

@@ -40,7 +40,10 @@ from otoscope.texts import Catalogue, catalogue
 NOT_AVAILABLE = "n/a"
 
 _CONTROLS = frozenset(CONTROL_WARNINGS.values())
-_FIRST = (*_CONTROLS, "embedded_judge", "self_judged", "baseline", "prompt", "audio_policy")
+_FIRST = (
+    *_CONTROLS, "embedded_judge", "self_judged", "baseline", "prompt", "audio_policy", "shard",
+    "missing_shards",
+)  # fmt: skip
 """Warnings that change what every number below them means."""
 
 _TO_COPY = ("run", "next")
@@ -264,7 +267,7 @@ class _Report:
             yield from self._why_not_available()
             if any(cell.lower_bound is not None for cell in self._all_cells()):
                 yield "least", self._say("least")
-            if summary.partial and everything.scored:
+            if everything.partial and everything.scored:
                 yield "partial", self._full_weights()
             if everything.scored:
                 known = any(cell.ci95 is not None for cell in self._all_cells())

@@ -22,7 +22,7 @@ from otoscope.scoring.calls import Calls, plain
 from otoscope.scoring.cells import Cell, Leaf, Rows, build_cells, means_without_flagged
 from otoscope.scoring.rules import Rule, Scoring
 from otoscope.scoring.sent import SentClips, control_of
-from otoscope.scoring.warnings import Evidence, find_warnings
+from otoscope.scoring.warnings import Evidence, find_warnings, lacks_shards
 from otoscope.stats import INTERVAL_LABEL
 
 FORMAT = 1
@@ -291,7 +291,7 @@ class Summing:
             requested=requested,
             observed={"model": tally.model.observed(), "judge": tally.judge.observed()},
             selection=manifest.get("selection") or {},
-            partial=everything.partial,
+            partial=everything.partial or lacks_shards(manifest),
             headline=headline,
             counts={
                 "expected": everything.n,

@@ -222,10 +222,21 @@ def _selection(evidence: Evidence) -> _Warned:
         yield "no_swap", {}
     if first := _first_of_each(evidence):
         yield "first_n", {"first": first}
+    selection = evidence.manifest.get("selection") or {}
+    if shard := selection.get("shard"):
+        yield "shard", {"shard": shard}
+    if missing := selection.get("missing_shards"):
+        yield "missing_shards", {"shards": ", ".join(missing)}
     cells = evidence.cells
     if cells.all_samples.partial:
         names = [*(name for name, cell in cells.categories.items() if cell.partial), "all_samples"]
         yield "partial", {"cells": names}
+
+
+def lacks_shards(manifest: Mapping[str, Any]) -> bool:
+    """Whether a run's samples are one shard of those that were chosen, or lack some."""
+    selection = manifest.get("selection") or {}
+    return bool(selection.get("shard") or selection.get("missing_shards"))
 
 
 def _first_of_each(evidence: Evidence) -> str | None:
@@ -233,9 +244,11 @@ def _first_of_each(evidence: Evidence) -> str | None:
     selection = evidence.manifest.get("selection") or {}
     sizes = (evidence.manifest.get("dataset") or {}).get("task_sizes") or {}
     limit = selection.get("limit")
-    tasks = evidence.cells.tasks.items()
-    cut = any(cell.n < sizes.get(name, TASKS[name].samples) for name, cell in tasks)
-    if limit is None or selection.get("shuffle") or not cut:
+    if limit is None or selection.get("shuffle"):
+        return None
+    # Not by how many there are: of a shard, fewer.
+    of_each = [sizes.get(name, TASKS[name].samples) for name in evidence.cells.tasks]
+    if not any((limit if isinstance(limit, int) else limit * size) < size for size in of_each):
         return None
     return str(limit) if isinstance(limit, int) else f"{100 * limit:g} %"
 

@@ -132,7 +132,18 @@ MANIFEST: Mapping[str, Shape] = {
     "settings": OBJECT,
     "judge_id": TEXT,
     "dataset": _object({"root": TEXT, "digest": TEXT, "task_sizes": COUNTS_BY_NAME}),
-    "selection": _object({"tasks": TEXTS, "limit": NUMBER, "shuffle": FLAG, "seed": WHOLE, "samples": COUNT}),
+    "selection": _object(
+        {
+            "tasks": TEXTS,
+            "limit": NUMBER,
+            "shuffle": FLAG,
+            "seed": WHOLE,
+            "samples": COUNT,
+            "shard": TEXT,
+            "selected": COUNT,
+            "missing_shards": TEXTS,
+        }
+    ),
     "fingerprint": _object({"model": _object(_ENDPOINT), "prompt": OBJECT, "judge": _object(_JUDGE)}),
     "answers_from": OBJECT,
     "imported": OBJECT,

@@ -15,7 +15,10 @@ from otoscope.reports.told import audio_told, converters_told, names_returned, s
 from otoscope.scoring import CONTROL_WARNINGS, Summary
 from otoscope.scoring.warnings import with_names
 
-_FIRST = ("embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt", "audio_policy")
+_FIRST = (
+    "embedded_judge", "self_judged", "baseline", "prompt", "foreign_prompt", "audio_policy", "shard",
+    "missing_shards",
+)  # fmt: skip
 """Warnings that change what every number below them means."""
 _SAID_ABOVE = ("pending", "not_judged", *CONTROL_WARNINGS.values())
 """Warnings that the page has beside its title."""

@@ -77,7 +77,7 @@ def _data(manifest: Mapping[str, Any]) -> Iterator[Fact]:
     yield from _named(data, ("root", "digest"))
     if tasks := selection.get("tasks"):
         yield Fact(said("html.fact.tasks"), [", ".join(map(str, tasks))])
-    yield from _named(selection, ("limit", "shuffle", "seed"))
+    yield from _named(selection, ("limit", "shuffle", "seed", "shard", "missing_shards"))
 
 
 def _run(manifest: Mapping[str, Any]) -> Iterator[Fact]:
