@@ -421,8 +421,8 @@ def test_unknown_fields_are_refused_with_the_closest_one() -> None:
     assert TaskConfig.from_mapping({"model": "m", "limit": 3}) == TaskConfig(model="m", limit=3)
     with pytest.raises(ConfigError, match="unknown key 'modle', did you mean 'model'"):
         TaskConfig.from_mapping({"modle": "m"})
-    with pytest.raises(ConfigError, match="unknown key '_from_stored'"):
-        TaskConfig.from_mapping({"_from_stored": ()})
+    with pytest.raises(ConfigError, match="unknown key 'origins'"):
+        TaskConfig.from_mapping({"origins": ()})
 
 
 def test_an_unknown_key_like_none_lists_all() -> None:

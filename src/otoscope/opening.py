@@ -64,7 +64,8 @@ def settings_for(
         stored = manifest.get("settings")
         stored = stored if isinstance(stored, dict) else {}
         same = _names_the_same(config.model, manifest, stored, path) if not judge_only else False
-        config = config.over(stored if config.model is None or same else without_selection(stored))
+        taken = stored if config.model is None or same else without_selection(stored)
+        config = config.over(taken, str(path))
     if judge_only:
         config = judging_only(config)
     settings = resolve(config, environ)

@@ -15,6 +15,7 @@ environment itself is a parameter.
     ├── trust        certificates that vouch for servers
     ├── task         TaskConfig, laid over what was stored, and checked
     │   └── keywords its fields as keywords of a function
+    ├── layers       settings laid over each other, each value with where it came from
     └── fingerprints what answers and verdicts depend on, compared on resume
     settings         the frozen objects
     audio_policy     what is done to a clip, given as text

@@ -58,4 +58,4 @@ class TaskSettings(TypedDict, total=False):
     retry_failed: list[str] | None
     allow_changed: list[str] | None
     take_over: bool | None
-    weights: str | None
+    weights: str | PathLike[str] | None

@@ -34,6 +34,7 @@ from otoscope.config.settings import EmbeddedSettings, JudgeSettings, ModelSetti
 from otoscope.config.spending import judge_price
 from otoscope.config.task import TaskConfig
 from otoscope.config.trust import checked_ca_file
+from otoscope.config.variables import API_KEY, API_URL, JUDGE_API_KEY, JUDGE_API_URL, from_environment
 from otoscope.errors import ConfigError
 
 _JUDGE_KEYS = (
@@ -61,7 +62,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
             "no model: name the one that the server serves with --model NAME, one in Python with --model "
             "file.py:NAME, or --model baseline for the recogniser and language model inside of this process"
         )
-    url = config.api_url or environ.get("OTOSCOPE_API_URL")
+    url = config.api_url or from_environment(API_URL, environ)
     if _is_function(config, url):
         return function_settings(config, environ)
     if config.model_args:
@@ -91,7 +92,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
         url=url,
         api_key=config.api_key,
         api_key_file=key_file,
-        environment_key=environ.get("OTOSCOPE_API_KEY"),
+        environment_key=from_environment(API_KEY, environ),
         ca_file=checked_ca_file(config.ca_file),
         revision=config.model_revision,
         base={} if config.generation_config == {} else ANSWER_PARAMETERS,
@@ -185,14 +186,11 @@ def judge_settings(
     endpoint = endpoint_settings(
         role="judge",
         name=args.get("model_id") or PAPER_JUDGE,
-        url=args.get("api_url")
-        or environ.get("OTOSCOPE_JUDGE_API_URL")
-        or environ.get("OPENAI_BASE_URL")
-        or OPENAI_URL,
+        url=args.get("api_url") or from_environment(JUDGE_API_URL, environ) or OPENAI_URL,
         api_key=args.get("api_key"),
         api_key_file=args.get("api_key_file"),
         ca_file=checked_ca_file(config.ca_file),
-        environment_key=environ.get("OTOSCOPE_JUDGE_API_KEY") or environ.get("OPENAI_API_KEY"),
+        environment_key=from_environment(JUDGE_API_KEY, environ),
         revision=args.get("revision"),
         base=JUDGE_PARAMETERS[protocol],
         generation=_with_numbers(args["generation_config"], "judge_model_args.generation_config"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
@@ -45,6 +46,7 @@ from otoscope.config.shard import Shard
 from otoscope.config.spending import judge_limits, judge_price
 from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
 from otoscope.config.urls import display_url
+from otoscope.config.variables import DATA_ROOT, from_environment
 from otoscope.errors import ConfigError, did_you_mean
 
 _DATASET_KEYS = ("local_path", "dataset_id", "subset_list", "prompt_template", "extra_params", "shuffle")
@@ -81,7 +83,7 @@ def resolve_data(config: TaskConfig, environ: Mapping[str, str]) -> tuple[DataSe
     return _data(given, args, environ), _selection(given, args)
 
 
-def resolve_weights(local: str | None, environ: Mapping[str, str]) -> WeightsSettings:
+def resolve_weights(local: str | PathLike[str] | None, environ: Mapping[str, str]) -> WeightsSettings:
     """Resolve where weights lie: a folder or file of the user's own, else the cache (``OTOSCOPE_CACHE``)."""
     domain = environ.get("MODELSCOPE_DOMAIN", "").strip("/")
     return WeightsSettings(
@@ -108,7 +110,7 @@ def _benchmark_args(config: TaskConfig) -> dict[str, Any]:
 
 
 def _data(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str]) -> DataSettings:
-    root = checked_text(args.get("local_path"), "local_path") or environ.get("OTOSCOPE_DATA")
+    root = checked_text(args.get("local_path"), "local_path") or from_environment(DATA_ROOT, environ)
     hub = checked_choice(or_default(config.dataset_hub, HUBS[0]), HUBS, "dataset_hub")
     ids = {"modelscope": MODELSCOPE_DATASET, "huggingface": HUGGINGFACE_DATASET}
     return DataSettings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from types import MappingProxyType
@@ -11,6 +11,8 @@ from typing import Any
 from otoscope.benchmark import BENCHMARK
 from otoscope.config.checks import checked_flag, checked_text, checked_words, only_known, plain_object
 from otoscope.config.defaults import BASELINE
+from otoscope.config.layers import Layer, Origin, Place, at, leaves
+from otoscope.config.variables import replacing
 
 _TEXT_FIELDS = (
     "model judge_model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order "
@@ -20,14 +22,6 @@ _TEXT_FIELDS = (
 ).split()
 
 _MAY_BE_OBJECTS = ("model", "judge_model")
-_ENVIRONMENT = MappingProxyType(
-    {
-        "OTOSCOPE_API_URL": ("api_url",),
-        "OTOSCOPE_JUDGE_API_URL": ("judge_model_args", "api_url"),
-    }
-)
-"""Variables that stand above a stored run's setting: a restarted server has another address. OPENAI_BASE_URL
-and OTOSCOPE_DATA are not among them: they speak to every run, and this one has its own judge and data."""
 
 
 @dataclass(kw_only=True)
@@ -112,11 +106,11 @@ class TaskConfig:
     retry_failed: list[str] | None = None
     allow_changed: list[str] | None = None
     take_over: bool | None = None
-    weights: str | None = None
-    _from_stored: frozenset[tuple[str, ...]] = field(
-        default=frozenset(), init=False, repr=False, compare=False
+    weights: str | PathLike[str] | None = None
+    origins: Mapping[Place, Origin] = field(
+        default_factory=lambda: MappingProxyType({}), init=False, repr=False, compare=False
     )
-    """Which of the places in ``_ENVIRONMENT`` hold a stored value, which the environment may replace."""
+    """Where values came from, as far as that is known."""
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> TaskConfig:
@@ -124,29 +118,44 @@ class TaskConfig:
         only_known(given, [f.name for f in fields(cls) if f.init], "TaskConfig")
         return cls(**given)
 
-    def over(self, stored: Mapping[str, Any]) -> TaskConfig:
+    @classmethod
+    def from_layer(cls, layer: Layer) -> TaskConfig:
+        """Build one that knows where its values came from. Raises as ``from_mapping`` does."""
+        config = cls.from_mapping(layer.values)
+        config.origins = MappingProxyType(dict(layer.origins))
+        return config
+
+    @property
+    def layer(self) -> Layer:
+        """What is set here, and where it came from as far as that is known."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return Layer({name: value for name, value in given.items() if value is not None}, self.origins)
+
+    def changed(self, **changes: Any) -> TaskConfig:
+        """Return these settings with some fields replaced, for reasons that are not the user's."""
+        changed = replace(self, **changes)
+        changed.origins = self.origins
+        return changed
+
+    def over(self, stored: Mapping[str, Any], run: str = "") -> TaskConfig:
         """Return the settings stored with a run, with whatever is set here laid over them.
 
         Objects are merged key by key, but for an empty ``generation_config``, which replaces. What was
-        stored of another judge does not describe the judge that is named here.
+        stored of another judge does not describe the judge that is named here. ``run`` is the run's path.
         """
         below = {name: value for name, value in stored.items() if name in STORED_FIELDS}
-        above = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        above = {name: value for name, value in above.items() if value is not None}
+        above = self.layer
         judge = dict(below.get("judge_model_args") or {})
         # Never written by us: see STORED_FIELDS.
         judge.pop("api_key_file", None)
         if "judge_model_args" in below:
             below["judge_model_args"] = judge
-        named = above.get("judge_model") or _at(above, ("judge_model_args", "model_id"))
+        named = above.values.get("judge_model") or at(above.values, ("judge_model_args", "model_id"))
         if named is not None and judge.get("model_id") not in (None, named):
             of_judge = ("judge_model_args", "judge_batch_size", "judge_price")
             below = {name: value for name, value in below.items() if name not in of_judge}
-        merged = TaskConfig(**_deep_merge(below, above))
-        merged._from_stored = frozenset(
-            place for place in _ENVIRONMENT.values() if _at(below, place) and not _at(above, place)
-        )
-        return merged
+        origin = Origin("stored", run)
+        return TaskConfig.from_layer(above.over(Layer(below, {place: origin for place, _ in leaves(below)})))
 
 
 _NOT_STORED = frozenset(
@@ -166,7 +175,7 @@ def without_selection(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings without what chooses the samples: tasks, limit, shuffle, seed and shard."""
     chosen_by = ("limit", "shuffle", "seed", "shard")
     kept = {name: value for name, value in stored.items() if name not in chosen_by}
-    args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
+    args = dict(at(stored, ("dataset_args", BENCHMARK)) or {})
     extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "tasks"}
     chosen = {n: v for n, v in args.items() if n not in ("subset_list", "shuffle", "extra_params")}
     return {**kept, "dataset_args": {BENCHMARK: {**chosen, "extra_params": extra}}}
@@ -177,9 +186,9 @@ def with_judge_of(stored: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[
     names = ("judge_model_args", "judge_batch_size", "judge_price", "protocol")
     kept = {name: value for name, value in stored.items() if name not in names}
     kept.update({name: judged[name] for name in names if name in judged})
-    args = dict(_at(stored, ("dataset_args", BENCHMARK)) or {})
+    args = dict(at(stored, ("dataset_args", BENCHMARK)) or {})
     extra = {name: value for name, value in (args.get("extra_params") or {}).items() if name != "do_swap"}
-    swap = _at(judged, ("dataset_args", BENCHMARK, "extra_params", "do_swap"))
+    swap = at(judged, ("dataset_args", BENCHMARK, "extra_params", "do_swap"))
     extra.update({} if swap is None else {"do_swap": swap})
     return {**kept, "dataset_args": {BENCHMARK: {**args, "extra_params": extra}}}
 
@@ -208,32 +217,13 @@ def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig
     for name in ("datasets", "retry_failed", "allow_changed"):
         if given[name] is not None:
             given[name] = checked_words(given[name], name)
-    for variable, place in _ENVIRONMENT.items():
-        if environ.get(variable) and place in config._from_stored:  # noqa: SLF001 (written in this module)
-            *way, last = place
-            below: Any = given
-            for name in way:
-                below = below[name]
+    origins = dict(config.layer.origins)
+    for place, origin in config.layer.origins.items():
+        *way, last = place
+        if replacing(place, origin, environ) and isinstance(below := at(given, way), dict):
             below[last] = None
-    return TaskConfig(**given)
-
-
-def _at(given: Any, place: Iterable[str]) -> Any:
-    """Return what lies at a place in nested objects, or ``None``."""
-    for name in place:
-        given = given.get(name) if isinstance(given, Mapping) else None
-    return given
-
-
-def _deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        lower = merged.get(key)
-        replaces = key == "generation_config" and not value
-        if isinstance(lower, Mapping) and isinstance(value, Mapping) and not replaces:
-            value = _deep_merge(lower, value)
-        merged[key] = value
-    return merged
+            del origins[place]
+    return TaskConfig.from_layer(Layer(given, origins))
 
 
 def judging_only(config: TaskConfig) -> TaskConfig:
@@ -243,8 +233,7 @@ def judging_only(config: TaskConfig) -> TaskConfig:
     """
     args = (config.dataset_args or {}).get(BENCHMARK) or {}
     kept = {name: value for name, value in args.items() if name != "prompt_template"}
-    judging = replace(
-        config,
+    return config.changed(
         model=BASELINE,
         model_args=None,
         api_url=None,
@@ -258,5 +247,3 @@ def judging_only(config: TaskConfig) -> TaskConfig:
         control=None,
         dataset_args={BENCHMARK: kept},
     )
-    judging._from_stored = config._from_stored  # noqa: SLF001 (written in this module)
-    return judging

@@ -88,8 +88,8 @@ def look(
 def _look_at(config: TaskConfig, source: Path, environ: Mapping[str, str]) -> Found:
     try:
         # That it judges is not for the settings to leave out, and no advice for them to give.
-        asked = replace(
-            config, use_cache=str(source), run_dir=None, work_dir=None, no_judge=config.no_judge or False
+        asked = config.changed(
+            use_cache=str(source), run_dir=None, work_dir=None, no_judge=config.no_judge or False
         )
         settings = settings_for(asked, environ, judge_only=True)
         with RunStore.open(source) as store:
