@@ -132,7 +132,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
     [
         (
             "import otoscope",
-            "torch modelscope numpy jinja2 matplotlib rich pycurl soundfile asyncio otoscope.config",
+            "torch modelscope numpy jinja2 matplotlib rich pycurl soundfile yaml asyncio otoscope.config",
         ),
         (
             "from otoscope.cli.parser import command_parser; command_parser()",
@@ -140,7 +140,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
         ),
         (
             "from otoscope import evaluate",
-            "numpy soundfile soxr matplotlib jinja2 modelscope cyllama",
+            "numpy soundfile soxr matplotlib jinja2 modelscope cyllama yaml",
         ),
         (
             "from otoscope import load_run",

@@ -26,6 +26,13 @@ FORBIDDEN_OF_LIBCURL = frozenset(
     "FOLLOWLOCATION UNRESTRICTED_AUTH SSL_VERIFYPEER SSL_VERIFYHOST PROXY_SSL_VERIFYPEER "
     "PROXY_SSL_VERIFYHOST NETRC".split()
 )
+READS_YAML = REPOSITORY / "src" / "otoscope" / "config" / "files.py"
+"""The one module that may import yaml."""
+SAFE_OF_YAML = frozenset(
+    "SafeLoader SafeDumper compose dump Node MappingNode ScalarNode SequenceNode YAMLError "
+    "MarkedYAMLError".split()
+)
+"""What it may use of yaml: nodes are made, and nothing is ever constructed by their tags."""
 FORBIDDEN_OPTIONS = {
     "shell": True,
     "verify": False,
@@ -39,10 +46,14 @@ FORBIDDEN_OPTIONS = {
 }
 
 
-def offences(source: str) -> Iterator[str]:
+def offences(source: str, path: Path | None = None) -> Iterator[str]:
     """Yield what a module does of all that."""
     for node in ast.walk(ast.parse(source)):
         match node:
+            case ast.Import(names=[ast.alias(name="yaml", asname=None)]) if path == READS_YAML:
+                pass
+            case ast.Attribute(value=ast.Name(id="yaml"), attr=name) if name not in SAFE_OF_YAML:
+                yield f"yaml.{name}"
             case ast.Import(names=names):
                 yield from (n.name for n in names if n.name.split(".")[0] in FORBIDDEN_MODULES)
             case ast.ImportFrom(module=str(name), names=names):
@@ -68,7 +79,7 @@ def offences(source: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY / "src")))
 def test_no_module_does_it(path: Path) -> None:
     """No module of the package has any of it."""
-    assert list(offences(path.read_text(encoding="utf-8"))) == []
+    assert list(offences(path.read_text(encoding="utf-8"), path)) == []
 
 
 @pytest.mark.parametrize(
@@ -99,6 +110,26 @@ def test_no_module_does_it(path: Path) -> None:
 def test_it_would_be_found(source: str) -> None:
     """Each kind of it is found in a source that does it."""
     assert list(offences(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import yaml; yaml.load('', Loader=yaml.SafeLoader)",
+        "import yaml; yaml.unsafe_load('')",
+        "import yaml; yaml.full_load('')",
+        "import yaml; yaml.safe_load('')",
+        "import yaml; yaml.compose('', Loader=yaml.Loader)",
+        "import yaml; yaml.compose('', Loader=yaml.UnsafeLoader)",
+        "import yaml; yaml.constructor.Constructor()",
+        "import yaml as anything",
+        "from yaml import load",
+        "import yaml.constructor",
+    ],
+)
+def test_yaml_is_used_for_nodes_alone(source: str) -> None:
+    """Where yaml may be imported, all of it that constructs objects is found, under whatever name."""
+    assert list(offences(source, READS_YAML))
 
 
 def test_the_linter_looks_for_it_too() -> None:

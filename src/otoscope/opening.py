@@ -14,6 +14,7 @@ from otoscope.config import (
     changed_fields,
     fingerprint,
     judging_only,
+    located,
     names_function,
     resolve,
     shown_name,
@@ -43,13 +44,31 @@ from otoscope.store import (
 def settings_for(
     task_cfg: TaskConfig | Mapping[str, Any], environ: Mapping[str, str], *, judge_only: bool = False
 ) -> Settings:
-    """Resolve settings; where a run is continued, its own are the base for what is not given.
+    """Resolve settings, those of a run that is continued with them (:func:`over_stored`).
 
-    A whole command, which names a model, chooses its samples itself: tasks, limit and shuffle are not taken
-    over. With ``run_dir`` and a model nothing is: a requeued job's command means what it says.
     ``judge_only`` leaves the model's endpoint out, whose URL may have held a secret that was not stored.
 
     Raises ``ConfigError``, and ``RunDirectoryError`` when the run to continue cannot be read.
+    """
+    config = over_stored(task_cfg, judge_only=judge_only)
+    if judge_only:
+        config = judging_only(config)
+    try:
+        settings = resolve(config, environ)
+        AnswerFilter.parse(settings.prompt.answer_filter)
+        _check_kinds(settings.run.retry_failed)
+    except ConfigError as error:
+        raise located(error, config.layer) from None
+    return settings
+
+
+def over_stored(task_cfg: TaskConfig | Mapping[str, Any], *, judge_only: bool = False) -> TaskConfig:
+    """Return what is asked for; where a run is continued, its own settings are the base for the rest.
+
+    A whole command, which names a model, chooses its samples itself: tasks, limit and shuffle are not taken
+    over. With ``run_dir`` and a model nothing is: a requeued job's command means what it says.
+
+    Raises ``RunDirectoryError`` when the run to continue cannot be read.
     """
     config = task_cfg if isinstance(task_cfg, TaskConfig) else TaskConfig.from_mapping(task_cfg)
     path = Path(config.use_cache or config.run_dir or "")
@@ -65,13 +84,8 @@ def settings_for(
         stored = stored if isinstance(stored, dict) else {}
         same = _names_the_same(config.model, manifest, stored, path) if not judge_only else False
         taken = stored if config.model is None or same else without_selection(stored)
-        config = config.over(taken, str(path))
-    if judge_only:
-        config = judging_only(config)
-    settings = resolve(config, environ)
-    AnswerFilter.parse(settings.prompt.answer_filter)
-    _check_kinds(settings.run.retry_failed)
-    return settings
+        return config.over(taken, str(path))
+    return config
 
 
 def _names_the_same(model: Any, manifest: Json, stored: Json, path: Path) -> bool:

@@ -17,6 +17,7 @@ environment itself is a parameter.
     │   └── keywords its fields as keywords of a function
     ├── layers       settings laid over each other, each value with where it came from
     └── fingerprints what answers and verdicts depend on, compared on resume
+    files            a file of settings, for one model or several (not loaded with the package: it needs yaml)
     settings         the frozen objects
     audio_policy     what is done to a clip, given as text
     shard            one of the shares that the samples are divided into
@@ -44,6 +45,7 @@ from otoscope.config.flags import parse_limit, parse_object
 from otoscope.config.functions import names_function, shown_name, whole_spec
 from otoscope.config.key_files import open_to_others
 from otoscope.config.keywords import TaskSettings
+from otoscope.config.layers import Layer, Origin, Place, located, origin_of
 from otoscope.config.resolution import resolve, resolve_data, resolve_weights
 from otoscope.config.settings import (
     AudioSettings,
@@ -87,7 +89,10 @@ __all__ = [
     "HubSettings",
     "JudgeLimits",
     "JudgeSettings",
+    "Layer",
     "ModelSettings",
+    "Origin",
+    "Place",
     "PromptSettings",
     "RunSettings",
     "SelectionSettings",
@@ -101,8 +106,10 @@ __all__ = [
     "environment_secrets",
     "fingerprint",
     "judging_only",
+    "located",
     "names_function",
     "open_to_others",
+    "origin_of",
     "parse_limit",
     "parse_object",
     "plain_object",

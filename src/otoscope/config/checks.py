@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,6 +12,21 @@ from typing import Any, NoReturn
 
 from otoscope.errors import ConfigError, did_you_mean
 from otoscope.nesting import decoded
+
+_NAMED = re.compile(
+    r"--(?P<flag>[a-z-]+)(?=[:\s])|(?P<name>\w+(?:\.[\w-]+)*):(?: unknown key '(?P<key>[^']*)'|(?=\s))"
+)
+"""How every message about one setting begins."""
+
+
+def setting_named(message: str) -> tuple[str, ...]:
+    """Return the place of the setting that a message begins with; outer names may be left out of it."""
+    found = _NAMED.match(message)
+    if found is None:
+        return ()
+    if found["flag"]:
+        return (found["flag"].replace("-", "_"),)
+    return (*found["name"].split("."), *([found["key"]] if found["key"] else []))
 
 
 def only_known(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
+from otoscope.benchmark import BENCHMARK
+from otoscope.config.layers import Place
 from otoscope.errors import ConfigError
+
+PLACES_OF_FLAGS: Mapping[str, Place] = MappingProxyType(
+    {
+        "data": ("dataset_args", BENCHMARK, "local_path"),
+        "tasks": ("dataset_args", BENCHMARK, "extra_params", "tasks"),
+        "no_swap": ("dataset_args", BENCHMARK, "extra_params", "do_swap"),
+        "timeout": ("generation_config", "timeout"),
+        "tag": ("tags",),
+        "judge_model": ("judge_model_args", "model_id"),
+        "judge_api_url": ("judge_model_args", "api_url"),
+        "judge_api_key": ("judge_model_args", "api_key"),
+        "judge_api_key_file": ("judge_model_args", "api_key_file"),
+        "judge_revision": ("judge_model_args", "revision"),
+        "judge_rpm": ("judge_model_args", "rpm"),
+        "judge_tpm": ("judge_model_args", "tpm"),
+    }
+)
+"""Where the values of flags go that do not bear the name of a field of ``TaskConfig``."""
 
 
 def parse_object(text: str, flag: str) -> dict[str, Any]:

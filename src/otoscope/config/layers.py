@@ -6,11 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from otoscope.config.checks import setting_named
+from otoscope.errors import ConfigError
+
 Place = tuple[str, ...]
 """Where a value lies in nested settings: ``("judge_model_args", "rpm")``."""
 
 ALTERNATIVES = ("api_key", "api_key_file")
 """Two ways to say the same: whoever says it in one of them means neither that a lower layer has."""
+
+OF_ALL_MODELS = ("max_judge_calls", "max_judge_tokens", "max_cost")
+"""What counts for all runs of one command together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,27 @@ def at(given: Any, place: Iterable[str]) -> Any:
     for name in place:
         given = given.get(name) if isinstance(given, Mapping) else None
     return given
+
+
+def located(error: ConfigError, layer: Layer) -> ConfigError:
+    """Return an error about a setting as one that says in which line of a file it stands, if it does."""
+    origin = origin_of(error, layer)
+    return ConfigError(f"{origin}: {error}") if origin is not None and origin.kind == "file" else error
+
+
+def origin_of(error: ConfigError, layer: Layer) -> Origin | None:
+    """Return where the setting came from that an error is about, or the first value within it."""
+    named = setting_named(str(error))
+    if not named:
+        return None
+    for place, origin in layer.origins.items():
+        if place[: len(named)] == named:
+            return origin
+    # What is said of the data set goes without its outer names.
+    for place, origin in layer.origins.items():
+        if place[0] == "dataset_args" and named == place[-len(named) :]:
+            return origin
+    return None
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

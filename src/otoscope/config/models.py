@@ -37,12 +37,9 @@ from otoscope.config.trust import checked_ca_file
 from otoscope.config.variables import API_KEY, API_URL, JUDGE_API_KEY, JUDGE_API_URL, from_environment
 from otoscope.errors import ConfigError
 
+JUDGE_TEXTS = ("model_id", "api_url", "api_key", "api_key_file", "revision")
 _JUDGE_KEYS = (
-    "model_id",
-    "api_url",
-    "api_key",
-    "api_key_file",
-    "revision",
+    *JUDGE_TEXTS,
     "generation_config",
     "extra_body",
     "extra_headers",
@@ -146,7 +143,7 @@ def judge_arguments(config: TaskConfig) -> dict[str, Any]:
             raise ConfigError("judge_model and judge_model_args.model_id name two judges: give one of them")
         args["model_id"] = config.judge_model
     only_known(args, _JUDGE_KEYS, "judge_model_args")
-    for name in ("model_id", "api_url", "api_key", "api_key_file", "revision"):
+    for name in JUDGE_TEXTS:
         checked_text(args.get(name), f"judge_model_args.{name}")
     refuse_two_keys(args.get("api_key"), args.get("api_key_file"), "judge")
     for name in ("generation_config", "extra_body", "extra_headers"):

@@ -46,7 +46,7 @@ from otoscope.config.shard import Shard
 from otoscope.config.spending import judge_limits, judge_price
 from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
 from otoscope.config.urls import display_url
-from otoscope.config.variables import DATA_ROOT, from_environment
+from otoscope.config.variables import DATA_ROOT, cache_variable, from_environment
 from otoscope.errors import ConfigError, did_you_mean
 
 _DATASET_KEYS = ("local_path", "dataset_id", "subset_list", "prompt_template", "extra_params", "shuffle")
@@ -127,14 +127,17 @@ def _data(config: TaskConfig, args: Mapping[str, Any], environ: Mapping[str, str
 
 def _hub_cache(hub: str, environ: Mapping[str, str]) -> Path:
     """Return the cache folder that a hub's own library takes."""
-    home = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    named = {
-        "modelscope": environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope",
-        "huggingface": environ.get("HF_HUB_CACHE")
-        or environ.get("HUGGINGFACE_HUB_CACHE")
-        or f"{environ.get('HF_HOME') or f'{home}/huggingface'}/hub",
-    }
-    return expanded_path(Template(named[hub]).safe_substitute(environ))
+    variable = cache_variable(hub, environ)
+    match variable:
+        case None:
+            named = "~/.cache/modelscope" if hub == "modelscope" else "~/.cache/huggingface/hub"
+        case "HF_HOME":
+            named = f"{environ[variable]}/hub"
+        case "XDG_CACHE_HOME":
+            named = f"{environ[variable]}/huggingface/hub"
+        case _:
+            named = environ[variable]
+    return expanded_path(Template(named).safe_substitute(environ))
 
 
 def _audio(config: TaskConfig, model: ModelSettings, environ: Mapping[str, str]) -> AudioSettings:

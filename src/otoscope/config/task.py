@@ -14,7 +14,7 @@ from otoscope.config.defaults import BASELINE
 from otoscope.config.layers import Layer, Origin, Place, at, leaves
 from otoscope.config.variables import replacing
 
-_TEXT_FIELDS = (
+TEXT_FIELDS = (
     "model judge_model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order "
     "audio_part answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
@@ -158,6 +158,9 @@ class TaskConfig:
         return TaskConfig.from_layer(above.over(Layer(below, {place: origin for place, _ in leaves(below)})))
 
 
+PATH_FIELDS = tuple(f.name for f in fields(TaskConfig) if "PathLike" in str(f.type))
+"""The fields that are paths."""
+
 _NOT_STORED = frozenset(
     "api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
     "allow_changed take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens "
@@ -196,7 +199,7 @@ def with_judge_of(stored: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[
 def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig:
     """Return a deep copy as plain JSON values of the right types, without what the environment replaces."""
     given: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(config) if f.init}
-    for name in _TEXT_FIELDS:
+    for name in TEXT_FIELDS:
         # What is no text names no model, but may be one.
         if name not in _MAY_BE_OBJECTS or isinstance(given[name], (str, PathLike)):
             given[name] = checked_text(given[name], name)

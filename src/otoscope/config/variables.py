@@ -24,6 +24,13 @@ VARIABLES: Mapping[Place, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The variables that stand for a setting which nothing else gives; the first that is set counts."""
+_CACHES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "modelscope": ("MODELSCOPE_CACHE",),
+        "huggingface": ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"),
+    }
+)
+"""By hub, the variables that its own library takes its cache folder from, the first one first."""
 
 _ABOVE_FILE: Mapping[Place, str] = MappingProxyType(
     {
@@ -61,6 +68,11 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 def variable_for(place: Place, environ: Mapping[str, str]) -> str | None:
     """Return the variable that stands for a setting, where one is set."""
     return next((name for name in VARIABLES.get(place, ()) if environ.get(name)), None)
+
+
+def cache_variable(hub: str, environ: Mapping[str, str]) -> str | None:
+    """Return the variable that says where a hub's cache lies, where one is set."""
+    return next((name for name in _CACHES.get(hub, ()) if environ.get(name)), None)
 
 
 def from_environment(place: Place, environ: Mapping[str, str]) -> str | None:
