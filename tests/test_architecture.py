@@ -62,6 +62,7 @@ LAYERS: dict[str, int] = {
     "exporting": 4,
     "bundle": 4,
     "importing": 4,
+    "merging": 4,
     "reports": 5,
     "judging": 5,
     "evaluation": 5,

@@ -57,7 +57,7 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_every_flag_that_is_named_exists() -> None:
     """No document names a flag that no command has."""
     flag = r"(?<![\w-])--[a-z][a-z-]+"
-    commands = ["", *"eval judge report compare leaderboard import export".split()]
+    commands = ["", *"eval judge report compare leaderboard merge import export".split()]
     commands += [f"data {action}" for action in ("download", "verify", "stats", "show")]
     helps = "".join(otoscope(*command.split(), "--help").stdout for command in commands)
     known = {*re.findall(flag, helps), "--update-golden", "--runs", "--small-clips"}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from otoscope.errors import OtoscopeError
     from otoscope.evaluation import evaluate, evaluate_async, run_task
     from otoscope.judging import judge_runs
+    from otoscope.merging import merge_runs
     from otoscope.records import Answer, Event, Failure, Order, Outcome, Reply, Sample, Verdict
     from otoscope.runs import Run, load_run
     from otoscope.scoring import Summary
@@ -41,6 +42,7 @@ __all__ = [
     "evaluate_async",
     "judge_runs",
     "load_run",
+    "merge_runs",
     "run_task",
 ]
 
@@ -63,6 +65,7 @@ _HOMES = {
     "evaluate_async": "otoscope.evaluation",
     "judge_runs": "otoscope.judging",
     "load_run": "otoscope.runs",
+    "merge_runs": "otoscope.merging",
     "run_task": "otoscope.evaluation",
 }
 

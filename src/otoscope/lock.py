@@ -252,6 +252,23 @@ class RunLock:
             raise RunDirectoryError(self._loss(owner))
         self._renewed_at = time.monotonic()
 
+    def refuse_writer_of(self, other: Path) -> None:
+        """Raise :class:`RunDirectoryError` while somebody writes to another run; nothing is written there.
+
+        Only for the owner of this lock. Its file system is asked for the time, which for a run on another
+        one is as good as the clocks of both agree.
+        """
+        try:
+            seen = _look(other / ".lock")
+            age = self._file_system_seconds() - seen.touched_ns / 1e9 if seen is not None else 0.0
+        except OSError as error:
+            raise RunDirectoryError(f"{other}: cannot be looked into: {error.strerror or error}") from None
+        if seen is None or self._is_over(seen, age):
+            return
+        if seen.owner is None:
+            raise RunDirectoryError(f"{other}: is just being taken by a process. Repeat the command")
+        raise RunDirectoryError(f"{other}: is {self._in_use(seen.owner, age)}, then repeat the command")
+
     def still_ours(self) -> bool:
         """Return whether the lock is ours: one small file is read.
 
@@ -328,21 +345,29 @@ class RunLock:
             self._forced_mark, self._may_force = seen.mark, False
         if seen.mark == self._forced_mark:
             return True
-        owner = seen.owner
-        if owner is not None and self._identity.can_see(owner.identity) and not owner.identity.is_alive():
-            return True
         age = self._file_system_seconds() - seen.touched_ns / 1e9
-        if owner is None:
-            return age > GRACE_SECONDS
-        if not self._identity.can_see(owner.identity) and age > STALE_SECONDS:
+        if self._is_over(seen, age):
             return True
+        if seen.owner is None:
+            return False
+        raise RunDirectoryError(
+            f"the run directory {self._run_path} is {self._in_use(seen.owner, age)}; or repeat the command "
+            "with --take-over, which stops it."
+        )
+
+    def _is_over(self, seen: _Seen, age: float) -> bool:
+        """Whether nobody writes under a lock any more whose sign of life is so many seconds old."""
+        if seen.owner is None:
+            return age > GRACE_SECONDS
+        if self._identity.can_see(seen.owner.identity):
+            return not seen.owner.identity.is_alive()
+        return age > STALE_SECONDS
+
+    def _in_use(self, owner: _Owner, age: float) -> str:
         next_step = "Wait until it has finished"
         if not self._identity.can_see(owner.identity):
             next_step += f", or, if it crashed, until {STALE_SECONDS:.0f} s after its last sign of life"
-        raise RunDirectoryError(
-            f"the run directory {self._run_path} is in use by {owner}; its last sign of life was "
-            f"{max(age, 0):.0f} s ago. {next_step}; or repeat the command with --take-over, which stops it."
-        )
+        return f"in use by {owner}; its last sign of life was {max(age, 0):.0f} s ago. {next_step}"
 
     def _clear_away(self, seen: _Seen) -> None:
         """Make place for our own lock, if what is there still is what was judged to be free."""

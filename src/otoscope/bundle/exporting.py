@@ -53,6 +53,7 @@ _OWN_MESSAGES = frozenset(
     )
 )
 """Failures whose message has no path and nothing of a server's words, which may name hosts and accounts."""
+_OF_SOURCE = ("run_id", "sha256", "shard", "samples")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _NOT_NUMBERS = ("model", "judge", "label", "tags", "fingerprint", "selection", "warnings")
 _ABOUT_NAMES = frozenset(("same_family", "self_judged", "withheld"))
@@ -150,8 +151,7 @@ class _Copy:
         for name in ("imported", "allowed_changes"):
             if name in manifest:
                 written[name] = self._scrub.value(manifest[name])
-        if manifest.get("answers_from"):
-            written["answers_from"] = _source(manifest["answers_from"])
+        written.update(_sources(manifest))
         if self._withhold is not None:
             written["withheld"] = list(_TEXTS)
             written["cannot_be_judged"] = "it was shared without its texts"
@@ -265,12 +265,18 @@ def _same(text: str) -> str:
     return text
 
 
-def _source(recorded: Json) -> Json:
-    """Return what a copy's manifest says of its source, without the path."""
-    named: Json = {name: recorded[name] for name in ("run_id", "sha256") if name in recorded}
-    if recorded.get("answers_from"):
-        named["answers_from"] = _source(recorded["answers_from"])
+def _sources(recorded: Json) -> Json:
+    """Return what a manifest says of the runs that a run was made of, without their paths."""
+    named: Json = {}
+    if isinstance(source := recorded.get("answers_from"), dict):
+        named["answers_from"] = _source(source)
+    if isinstance(sources := recorded.get("merged_from"), list):
+        named["merged_from"] = [_source(source) for source in sources if isinstance(source, dict)]
     return named
+
+
+def _source(recorded: Json) -> Json:
+    return {**{name: recorded[name] for name in _OF_SOURCE if name in recorded}, **_sources(recorded)}
 
 
 def _other_judge(judge_id: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from otoscope.errors import ConfigError
 
-_FORM = re.compile(r"([0-9]{1,18})/([0-9]{1,18})")
+_FORM = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+_MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Shard:
                 f"shard: {text!r}: shards are counted from 1, so that of {of} they are 1/{of} to {of}/{of}. "
                 "Where a job array counts from 0, add 1: $((SLURM_ARRAY_TASK_ID+1))/$SLURM_ARRAY_TASK_COUNT"
             )
+        if of > _MOST:
+            raise ConfigError(f"shard: {text!r}: there can be at most {_MOST:,} shards")
         if number > of:
             raise ConfigError(f"shard: {text!r}: of {of} shards the last is {of}/{of}")
         return cls(number, of)

@@ -91,8 +91,7 @@ def _named(origin: Json, source: Path, path: Path, sha256: str | None = None) ->
         "sha256": sha256,
         "path": os.path.relpath(source.resolve(), path.resolve()),
     }
-    if origin.get("answers_from"):
-        named["answers_from"] = origin["answers_from"]
+    named.update({name: origin[name] for name in ("answers_from", "merged_from") if origin.get(name)})
     return named
 
 

@@ -588,12 +588,30 @@ class RunStore:
     def _replies(self, name: str, places: Sequence[Place]) -> tuple[Reply, ...]:
         return replies_of([self._read(name, place) for place in sorted(places)])
 
+    def lines(self, name: str, wanted: Callable[[str, Order | None], bool]) -> Iterator[bytes]:
+        """Yield the lines of a file that were indexed, as they were written, in their order.
+
+        Of those the ones of a key, and of a verdict's order, that are ``wanted``. Raises
+        ``RunDirectoryError``.
+        """
+        places: list[Place] = []
+        for key, lines in self._lines.items():
+            if name == VERDICTS:
+                places += (p for one in lines.verdicts if wanted(key, one.order) for p in one.places)
+            elif wanted(key, None):
+                places += [answer.place for answer in lines.answers]
+                places += [failure.place for failure in lines.failures]
+        for place in sorted(places):
+            data = self._data(name, place)
+            # The last line may have been cut just before its end.
+            yield data if data.endswith(b"\n") else data + b"\n"
+
     # --- reading ------------------------------------------------------------------------------------------
 
     def _index(self) -> None:
         for name in (ANSWERS, VERDICTS):
             path = self.path / name
-            runs = self._runs() if name == ANSWERS else {self.manifest["run_id"]}
+            runs = self._writers_of(name)
             with directory_errors(path):
                 if not path.exists():
                     continue
@@ -605,13 +623,18 @@ class RunStore:
                         if data.strip() and not self._indexed(name, data, place, runs):
                             self.skipped_lines += 1
 
-    def _runs(self) -> set[str]:
-        """Return the id of this run, and of those that its answers were copied from."""
-        runs = {self.manifest["run_id"]}
-        source = self.manifest.get("answers_from")
-        while isinstance(source, dict):
-            runs.add(str(source.get("run_id")))
-            source = source.get("answers_from")
+    def _writers_of(self, name: str) -> set[str]:
+        """Return the ids of the runs whose lines count: this one, and those that it was made of."""
+        runs: set[str] = set()
+        sources: list[object] = [self.manifest]
+        while sources:
+            source = sources.pop()
+            if isinstance(source, dict):
+                runs.add(str(source.get("run_id")))
+                merged = source.get("merged_from")
+                sources += merged if isinstance(merged, list) else []
+                # Who copies answers leaves the verdicts.
+                sources += [source.get("answers_from")] if name == ANSWERS else []
         return runs
 
     def _indexed(self, name: str, data: bytes, place: Place, runs: set[str]) -> bool:
@@ -695,17 +718,20 @@ class RunStore:
         verdict.unanswered += lost
 
     def _read(self, name: str, place: Place) -> Json:
+        try:
+            return parse_line(self._data(name, place))
+        except (ValueError, TypeError):
+            raise RunDirectoryError(
+                f"{self._files[name]}: the line at byte {place[0]} was changed while the run was open. Run "
+                "the command again"
+            ) from None
+
+    def _data(self, name: str, place: Place) -> bytes:
         path, (offset, length) = self._files[name], place
         with directory_errors(path):
             if name not in self._readers:
                 self._readers[name] = os.open(path, os.O_RDONLY | BINARY)
-            data = read_at(self._readers[name], length, offset)
-        try:
-            return parse_line(data)
-        except (ValueError, TypeError):
-            raise RunDirectoryError(
-                f"{path}: the line at byte {offset} was changed while the run was open. Run the command again"
-            ) from None
+            return read_at(self._readers[name], length, offset)
 
 
 def _owed_again(kind: FailureKind, retry: set[str]) -> bool:

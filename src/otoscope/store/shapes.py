@@ -146,6 +146,7 @@ MANIFEST: Mapping[str, Shape] = {
     ),
     "fingerprint": _object({"model": _object(_ENDPOINT), "prompt": OBJECT, "judge": _object(_JUDGE)}),
     "answers_from": OBJECT,
+    "merged_from": Shape("a list of objects", _every(OBJECT.fits)),
     "imported": OBJECT,
 }
 
