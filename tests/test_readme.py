@@ -61,6 +61,7 @@ def test_every_flag_that_is_named_exists() -> None:
     commands += [f"data {action}" for action in ("download", "verify", "stats", "show")]
     helps = "".join(otoscope(*command.split(), "--help").stdout for command in commands)
     known = {*re.findall(flag, helps), "--update-golden", "--runs", "--small-clips"}
+    known |= {"--array", "--open-mode", "--port", "--requeue", "--signal"}  # Slurm's and vLLM's
     for path in (REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *(REPOSITORY / "docs").rglob("*.md")):
         for named in re.findall(flag, path.read_text(encoding="utf-8")):
             assert named in known, f"{path.name} names {named}"
