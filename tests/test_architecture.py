@@ -63,6 +63,7 @@ LAYERS: dict[str, int] = {
     "bundle": 4,
     "importing": 4,
     "merging": 4,
+    "tracking": 4,
     "reports": 5,
     "judging": 5,
     "evaluation": 5,
@@ -74,9 +75,9 @@ LAYERS: dict[str, int] = {
 ALLOWED = {("config", "benchmark"), ("config", "choices"), ("texts", "choices")}
 """Neighbours in a layer that may import each other, each with the reason above."""
 
-HIDDEN_IMPORTS = {"cli", "parts", "embedded", "audio", "hub", "stats", "__init__"}
-"""Where an import may stand inside a function: where a subcommand, backend, runtime or hub is chosen. In
-``stats`` it is numpy, which permutation tests need and most reports do not."""
+HIDDEN_IMPORTS = {"cli", "parts", "embedded", "audio", "hub", "stats", "tracking", "__init__"}
+"""Where an import may stand inside a function: where a subcommand, backend, runtime, hub or tracker is
+chosen. In ``stats`` it is numpy, which permutation tests need and most reports do not."""
 
 
 def modules() -> list[Path]:

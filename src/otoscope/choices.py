@@ -11,5 +11,7 @@ PROTOCOLS = ("default", "official")
 CONTROLS = ("silence", "shuffled", "no-audio")
 """What can be sent instead of the clip, to know what a score owes to the text."""
 HUBS = ("modelscope", "huggingface")
+TRACKERS = ("mlflow",)
+"""Where runs can be logged. Each is the name of its library, and of our extra that installs it."""
 LANGUAGES = ("en", "zh")
 """Of texts for people."""

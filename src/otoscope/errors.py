@@ -10,6 +10,7 @@ The whole tree::
     │                         5   the judge's endpoint cannot go on   (role "judge")
     ├── RunDirectoryError     6   the run directory cannot be used or continued
     ├── LimitReachedError     7   stopped at a limit that the user set
+    ├── TrackingError         8   a tracker could not be told of a stored run   (report --track)
     └── RunInterruptedError 130   stopped by Ctrl-C                   (143: by SIGTERM)
 
 Trouble with one sample is never an exception that stops a run: it is a
@@ -74,6 +75,12 @@ class LimitReachedError(OtoscopeError):
         super().__init__(message)
         self.flag = flag
         self.enough = enough
+
+
+class TrackingError(OtoscopeError):
+    """A tracker could not be told of a run that is stored; at the end of an evaluation this is a warning."""
+
+    exit_code = 8
 
 
 class RunInterruptedError(OtoscopeError):

@@ -29,6 +29,7 @@ from otoscope.runs import DryRun, Run, ToDownload, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan as Owed
 from otoscope.store import RunStore
+from otoscope.tracking import require, track_and_tell
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,8 +49,11 @@ def run_task(
     Raises :class:`otoscope.errors.OtoscopeError` with the next step in its message; whatever was done until
     then is stored, and the same call with ``use_cache`` set to the run's path goes on from there.
     """
-    settings = settings_for(task_cfg, os.environ if environ is None else environ)
-    return run_blocking(lambda: run_in_loop(answer_and_judge(settings, on_event=on_event)))
+    environ = os.environ if environ is None else environ
+    settings = settings_for(task_cfg, environ)
+    run = run_blocking(lambda: run_in_loop(answer_and_judge(settings, on_event=on_event)))
+    track_and_tell([run.path], settings.run.track, environ, on_event or ignore)
+    return run
 
 
 def evaluate(
@@ -89,8 +93,11 @@ async def evaluate_async(
     Cancelling it stops the run; the same call with the same ``run_dir`` goes on from there.
     """
     config = _config(model, judge, data, settings)
-    resolved = settings_for(config, os.environ if environ is None else environ)
-    return await answer_and_judge(resolved, on_event=on_event)
+    environ = os.environ if environ is None else environ
+    resolved = settings_for(config, environ)
+    run = await answer_and_judge(resolved, on_event=on_event)
+    await asyncio.to_thread(track_and_tell, [run.path], resolved.run.track, environ, on_event or ignore)
+    return run
 
 
 def _config(
@@ -109,6 +116,7 @@ async def answer_and_judge(
 ) -> Run:
     """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
     stop, tell = stop or Stop(), on_event or ignore
+    require(settings.run.track)
     wanted = _wanted(settings)
     data = await asyncio.to_thread(obtain, settings.data, wanted, stop.heeded(tell))
     data = data.of_shard(settings.selection.shard)
@@ -177,6 +185,7 @@ def dry_run(settings: Settings) -> DryRun:
 
     Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
     """
+    require(settings.run.track)
     planned = None if settings.data.root is not None else plan(settings.data.hub, _wanted(settings))
     download = None if planned is None else _to_download(planned)
     data = obtain(settings.data, _wanted(settings)) if planned is None else planned.data

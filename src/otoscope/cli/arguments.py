@@ -119,6 +119,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         allow_changed=_words(args.allow_changed),
         take_over=args.take_over or None,
         weights=args.weights,
+        track=_words(args.track),
     )
 
 
@@ -154,6 +155,7 @@ def judge_config(args: argparse.Namespace) -> TaskConfig:
         retry_failed=_words(args.retry_failed),
         allow_changed=_words(args.allow_changed),
         take_over=args.take_over or None,
+        track=_words(args.track),
     )
 
 

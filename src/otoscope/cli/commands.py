@@ -29,7 +29,7 @@ from otoscope.cli.arguments import (
     task_config,
 )
 from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
-from otoscope.cli.reporting import has_page, write_page_apart
+from otoscope.cli.reporting import has_page, track_runs, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import FunctionSettings, display_url
 from otoscope.errors import (
@@ -110,12 +110,13 @@ class Command:
             self._judge_is_gone = error.role == "judge"
             raise
         self._show([run], several=False)
+        self._track([run], settings.run.track)
         return self._coverage([(run, settings)])
 
     def judge(self) -> int:
         """Judge what is stored."""
         from otoscope.cli.judging import dry_run, runs_to_judge, tell_plan
-        from otoscope.judging import Unusable, judge_all, look
+        from otoscope.judging import Unusable, judge_all, look, trackers_of
 
         if self._args.dry_run:
             return dry_run(self._args, self._environ)
@@ -136,6 +137,7 @@ class Command:
             if not (isinstance(one, Unusable) or end is None or isinstance(end, OtoscopeError))
         ]
         self._show([run for run, _ in done], several=len(runs) > 1)
+        self._track([run for run, _ in done], trackers_of(found))
         for source, error in errors:
             # Trouble with its folder names that itself.
             which = "" if isinstance(error, RunDirectoryError) else f"{source}: "
@@ -207,6 +209,7 @@ class Command:
                 files.append("--judge-model-args")
         words += given_flags(self._args, files)
         words += ["--judge-blank"] if self._args.judge_blank else []
+        words += given_flags(self._args, ["--track"])
         if self._args.retry_failed and "--retry-failed" not in more:
             words += ["--retry-failed", ",".join(self._args.retry_failed)]
         keys = "".join(f" {flag} ..." for flag in given)
@@ -279,6 +282,15 @@ class Command:
             for run in runs:
                 if run.changed or not has_page(run.path, self._args.lang):
                     write_page_apart(run.path, self._args.lang)
+
+    def _track(self, runs: Sequence[Run], trackers: Sequence[str]) -> None:
+        """Log the runs where that was asked for; whatever comes of it, they are done."""
+        if not trackers:
+            return
+        from otoscope.tracking import SECONDS
+
+        for trouble in track_runs(runs, trackers, self._environ, seconds=SECONDS):
+            complain(f"otoscope: warning: {trouble}")
 
     def _print(self, runs: Sequence[Run], *, several: bool) -> None:
         if self._args.format == "json":

@@ -45,8 +45,8 @@ def command_parser() -> _Parser:
         prog="otoscope",
         description="Evaluate large audio-language models on AIR-Bench Chat.",
         epilog="Exit codes: 0 done; 1 done, but coverage under --min-coverage; 2 usage; 3 data; 4 model "
-        "endpoint; 5 judge endpoint; 6 run directory; 7 stopped at a limit that you set; 130 interrupted; "
-        "143 terminated.",
+        "endpoint; 5 judge endpoint; 6 run directory; 7 stopped at a limit that you set; 8 not logged in a "
+        "tracker; 130 interrupted; 143 terminated.",
     )
     parser.add_argument("--version", action="version", version=f"otoscope {__version__}")
     commands = parser.add_commands()
@@ -306,4 +306,5 @@ def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("terminal", "json"), default="terminal", help="on stdout (default terminal)"
     )
     reporting.add_language(parser)
+    reporting.add_tracking(shown)
     shown.add_argument("--no-html", action="store_true", help=f"do not write {reporting.PAGE} at the end")

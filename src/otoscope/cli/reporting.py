@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from otoscope._version import __version__
 from otoscope.benchmark import VIEWS
-from otoscope.choices import LANGUAGES
+from otoscope.choices import LANGUAGES, TRACKERS
 from otoscope.cli.terminal import as_json, complain, console
-from otoscope.errors import ConfigError, RunDirectoryError, did_you_mean
+from otoscope.errors import ConfigError, RunDirectoryError, TrackingError, did_you_mean
 from otoscope.shell import shell_command
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _HEAD = 4096
 """Bytes at the beginning of a page that say its language and version."""
 PAGE_SECONDS = 600
 """How long the page may take at the end of an evaluation before it is given up."""
+TRACKING_SECONDS = 600
+"""How long a tracker may take for a run where that is what was asked for."""
 
 
 def add(commands: Any) -> None:
@@ -76,6 +78,7 @@ def add(commands: Any) -> None:
         help=f"html: put clips into the page: {', '.join(EMBEDDED)}, or keys separated by commas. Mind the "
         "clips' licences before you pass it on",
     )
+    add_tracking(parser)
     parser.set_defaults(carry_out=run)
 
 
@@ -86,15 +89,33 @@ def add_language(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, _environ: Mapping[str, str]) -> int:
-    """Write the report. Raises ``RunDirectoryError`` and ``ConfigError``."""
+def add_tracking(parser: Any) -> None:
+    """Add the flag for trackers."""
+    parser.add_argument(
+        "--track",
+        action="append",
+        metavar="TRACKER",
+        help=f"also log the run there, as often as you like: {', '.join(TRACKERS)} (pip install "
+        "'otoscope[mlflow]'; where that is, MLFLOW_TRACKING_URI says)",
+    )
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Write the report. Raises ``RunDirectoryError``, ``ConfigError`` and ``TrackingError``."""
     _check(args)
+    trackers = _trackers(args)
     if args.format == "html" and len(args.runs) == 1:
         runs = [_write_page_of_one(args)]
     else:
         runs = _write_report(args)
     if args.figures is not None:
         _write_figures(runs, args)
+    if trackers and (
+        trouble := track_runs(
+            runs, trackers, environ, seconds=TRACKING_SECONDS, scoring=args.scoring, view=args.view
+        )
+    ):
+        raise TrackingError("\n".join(trouble))
     nothing = [run for run in runs if 0 < run.summary.counts["expected"] == run.summary.counts["failed"]]
     return EXIT_NOTHING_SCORED if nothing else 0
 
@@ -164,6 +185,42 @@ def write_page_apart(run_path: Path, language: str) -> None:
         complain(f"otoscope: {page} was not written: {trouble}. Try again with:\n  {again}")
     else:
         complain(f"Report: {page}")
+
+
+def track_runs(
+    runs: Sequence[Run],
+    trackers: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    seconds: float,
+    scoring: str = "default",
+    view: str = "full",
+) -> list[str]:
+    """Log runs in trackers and say where; return what is to be said of those that were not."""
+    from otoscope.tracking import Tracked, track
+
+    paths = [run.path for run in runs]
+    trouble: list[str] = []
+    for one in track(paths, trackers, environ, seconds=seconds, scoring=scoring, view=view, page=PAGE):
+        if isinstance(one, Tracked):
+            without = "" if one.with_page else f", without {PAGE}, which is missing or older than the run"
+            complain(f"Logged in {one.tracker}{without}: {one.where}")
+        else:
+            trouble.append(one.message)
+    return trouble
+
+
+def _trackers(args: argparse.Namespace) -> list[str]:
+    """Return the trackers that were asked for. Raises ``ConfigError``."""
+    if not args.track:
+        return []
+    from otoscope.config.checks import checked_choice, checked_words
+    from otoscope.tracking import require
+
+    words = checked_words(",".join(args.track), "--track")
+    names = list(dict.fromkeys(checked_choice(word, TRACKERS, "--track") for word in words))
+    require(names)
+    return names
 
 
 # --- formats ----------------------------------------------------------------------------------------------

@@ -59,3 +59,4 @@ class TaskSettings(TypedDict, total=False):
     allow_changed: list[str] | None
     take_over: bool | None
     weights: str | PathLike[str] | None
+    track: list[str] | None

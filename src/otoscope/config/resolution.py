@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK, HUGGINGFACE_DATASET, MODELSCOPE_DATASET, TASK_GROUPS, TASKS
-from otoscope.choices import AUDIO_PARTS, CONTROLS, FALLBACK_AUDIO_PARTS, HUBS, PART_ORDERS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, FALLBACK_AUDIO_PARTS, HUBS, PART_ORDERS, TRACKERS
 from otoscope.config.audio_policy import AS_IS, AudioPolicy
 from otoscope.config.checks import (
     checked_choice,
@@ -230,6 +230,7 @@ def _run(config: TaskConfig, judge: JudgeSettings | None) -> RunSettings:
         take_over=bool(config.take_over),
         judge_blank=bool(config.judge_blank),
         judge_limits=judge_limits(config, judge),
+        track=tuple(dict.fromkeys(checked_choice(name, TRACKERS, "track") for name in config.track or ())),
     )
 
 

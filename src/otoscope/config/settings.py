@@ -229,6 +229,8 @@ class RunSettings:
     take_over: bool
     judge_blank: bool
     judge_limits: JudgeLimits
+    track: tuple[str, ...]
+    """Those of ``TRACKERS`` that are told of the run at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class TaskConfig:
     ``max_judge_calls``, ``max_judge_tokens`` and ``max_cost`` are what may be used on the judge; what the run
     used on it before counts. At such a limit it stops, and can be resumed.
     ``audio_cache_size`` (GB) is how much of converted clips is kept for the next run.
+    ``track`` names trackers (``mlflow``) that are told of the run at its end.
     ``limit`` is per task: an ``int`` is the first N of each task, a ``float`` that share of each task.
     ``shard`` (``"I/N"``, counted from 1) is a fixed share of the samples that are chosen so;
     :func:`otoscope.merge_runs` joins the runs of all N shards.
@@ -107,6 +108,7 @@ class TaskConfig:
     allow_changed: list[str] | None = None
     take_over: bool | None = None
     weights: str | PathLike[str] | None = None
+    track: list[str] | None = None
     origins: Mapping[Place, Origin] = field(
         default_factory=lambda: MappingProxyType({}), init=False, repr=False, compare=False
     )
@@ -164,13 +166,14 @@ PATH_FIELDS = tuple(f.name for f in fields(TaskConfig) if "PathLike" in str(f.ty
 _NOT_STORED = frozenset(
     "api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
     "allow_changed take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens "
-    "max_cost".split()
+    "max_cost track".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
 
 Nor what says which file is read for a key, or who is trusted to vouch for a server: a run that somebody else
-made could name any file of its user's, to be sent to an address of its own.
+made could name any file of its user's, to be sent to an address of its own. Nor who is told of a run: another
+user's tracker is not this one's.
 """
 
 
@@ -217,7 +220,7 @@ def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig
     for name in ("stream", "shuffle", "follow_links", "no_judge", "judge_blank", "take_over"):
         if given[name] is not None:
             checked_flag(given[name], name)
-    for name in ("datasets", "retry_failed", "allow_changed"):
+    for name in ("datasets", "retry_failed", "allow_changed", "track"):
         if given[name] is not None:
             given[name] = checked_words(given[name], name)
     origins = dict(config.layer.origins)

@@ -54,6 +54,8 @@ _KEYS = (
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",
     "MODELSCOPE_API_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
 )
 _URLS = (
     "OTOSCOPE_API_URL",
@@ -61,6 +63,7 @@ _URLS = (
     "OPENAI_BASE_URL",
     "HF_ENDPOINT",
     "MODELSCOPE_ENDPOINT",
+    "MLFLOW_TRACKING_URI",
 )
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 

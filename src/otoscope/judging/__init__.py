@@ -13,7 +13,7 @@ of a newer format) is its own; that of the judge stops all.
 
 from otoscope.judging.files import FileRun, file_sha256, run_of_file
 from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
-from otoscope.judging.together import foreseen, judge_all, judge_runs
+from otoscope.judging.together import foreseen, judge_all, judge_runs, trackers_of
 
 __all__ = [
     "FileRun",
@@ -27,4 +27,5 @@ __all__ = [
     "judge_runs",
     "look",
     "run_of_file",
+    "trackers_of",
 ]

@@ -19,6 +19,7 @@ from otoscope.records import Order, RunStarted, Spent
 from otoscope.runs import Run, load_run
 from otoscope.session import no_clip
 from otoscope.store import MANIFEST, SUMMARY, RunStore, answers_digest, is_current_copy, read_manifest
+from otoscope.tracking import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def _look_at(config: TaskConfig, source: Path, environ: Mapping[str, str]) -> Fo
             use_cache=str(source), run_dir=None, work_dir=None, no_judge=config.no_judge or False
         )
         settings = settings_for(asked, environ, judge_only=True)
+        require(settings.run.track)
         with RunStore.open(source) as store:
             if reason := store.manifest.get("cannot_be_judged"):
                 raise RunDirectoryError(f"{source}: its answers cannot be judged: {reason}")

@@ -42,6 +42,7 @@ from otoscope.records import (
 from otoscope.runs import Run, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, no_clip, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan, RunStore
+from otoscope.tracking import track_and_tell
 
 MAX_OPEN = 8
 """Runs that are open at a time, each with its lines' index in memory. More than one only at a run's end."""
@@ -62,8 +63,11 @@ def judge_runs(
     Also works inside a running event loop. Raises :class:`otoscope.errors.OtoscopeError`; where single runs
     could not be judged, once the others are. The same call goes on from what is stored.
     """
-    found = look(task_cfg or TaskConfig(), runs, os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    found = look(task_cfg or TaskConfig(), runs, environ)
     ended = run_blocking(lambda: run_in_loop(judge_all(found, on_event=on_event)))
+    done = [end.path for end in ended if isinstance(end, Run)]
+    track_and_tell(done, trackers_of(found), environ, on_event or ignore)
     if errors := [one for one in ended if isinstance(one, OtoscopeError)]:
         raise max(errors, key=lambda error: error.exit_code)
     return [one for one in ended if isinstance(one, Run)]
@@ -89,6 +93,11 @@ async def judge_all(
         async with Parts(prepared, tell, budget) as parts:
             ended = await _Together(owed, parts, budget, tell, stop).judge()
     return [_end_of(one, ended) for one in found]
+
+
+def trackers_of(found: Iterable[Found]) -> tuple[str, ...]:
+    """Return the trackers that are told of these runs: all are judged by one command."""
+    return next((one.settings.run.track for one in found if not isinstance(one, Unusable)), ())
 
 
 def foreseen(found: Sequence[Found], budget: Budget | None = None) -> tuple[Estimate | None, str | None]:
