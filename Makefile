@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 AUDIT := build/audit
 audit = $(BIN)/python scripts/audit_dependencies.py --pip-audit $(AUDIT)/bin/pip-audit
 
-.PHONY: demo test test-embedded test-browser test-faults check audit format bench bench-full bench-peers soak clean
+# Likewise: what local models and trackers bring along is large, and must not decide which versions the others get.
+EXTRAS := build/extras
+
+.PHONY: setup demo test weights test-embedded test-browser test-faults extras test-extras check audit format bench bench-full bench-peers soak clean
 
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,14 +24,23 @@ $(VENV)/.demo: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[demo]"
 	touch $@
 
+$(VENV)/.all: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,browser]"
+	touch $(addprefix $(VENV)/, .runtime .dev .demo .browser) $@
+
+setup: $(VENV)/.all  ## install what demo, test, test-browser and check need in one go, which is faster than one by one
+
 demo: $(VENV)/.demo  ## evaluate the baseline on bundled clips with the embedded judge; fetches 1.3 GB once
 	$(BIN)/otoscope demo
 
-test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest -n auto --dist worksteal
+test: $(VENV)/.dev  ## run the tests; TESTS=--hypothesis-profile=ci for the same, and fewer, examples each time
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
-test-embedded: $(VENV)/.dev $(VENV)/.demo  ## run the tests of the models inside of the process
+weights: $(VENV)/.runtime  ## fetch what demo and test-embedded need: 1.3 GB once
 	$(BIN)/otoscope models fetch
+
+test-embedded: $(VENV)/.dev $(VENV)/.demo weights  ## run the tests of the models inside of the process
 	$(BIN)/python -m pytest tests/embedded -m embedded
 
 $(VENV)/.browser: $(VENV)/.dev
@@ -40,6 +52,17 @@ test-browser: $(VENV)/.browser  ## run the tests of the page in a real browser; 
 
 test-faults: $(VENV)/.dev  ## interfere with the real command in every way, and fuzz what it reads; FAULTS=--short for less
 	$(BIN)/python -m pytest tests/faults -m faults $(FAULTS)
+
+$(EXTRAS)/.made: pyproject.toml tests/extras/constraints.txt
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint tests/extras/constraints.txt -e ".[dev,local,ray,mlflow]"
+	touch $@
+
+extras: $(EXTRAS)/.made  ## install the extras for local models, Ray and trackers into build/extras
+
+test-extras: $(EXTRAS)/.made  ## run the tests of those extras
+	$(EXTRAS)/bin/python -m pytest tests/extras -m extras
 
 check: $(VENV)/.browser  ## lint, format, types, and known vulnerabilities of dependencies
 	$(BIN)/ruff check .
