@@ -267,7 +267,7 @@ def test_another_address_may_be_allowed(tmp_path: Path, data: Path) -> None:
     assert told == {"model.api_url", "judge.api_url"}
     assert allowed.summary.counts["scored"] == 50
     assert merge_runs([tmp_path / "r1", tmp_path / "r2"], tmp_path / "r").summary.counts["scored"] == 50
-    assert "only model.api_url and judge.api_url" in refused(
+    assert "only model.api_url, judge.api_url, " in refused(
         runs, tmp_path / "new", ConfigError, allow_changed=["model.name"]
     )
 
