@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from otoscope.chat_api import ChatEndpoint, Gate
-from otoscope.chat_api.endpoint import PROBE_TEXT, PROBE_TOKENS
 from otoscope.chat_api.health import Probe
+from otoscope.chat_api.server import PROBE_TEXT, PROBE_TOKENS
 from otoscope.chat_api.troubles import Next, Trouble
 from otoscope.config import EndpointSettings
 from otoscope.errors import EndpointError

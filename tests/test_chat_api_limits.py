@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from otoscope.chat_api import ChatEndpoint
+from otoscope.chat_api.asking import Asking
 from otoscope.errors import EndpointError
 from otoscope.records import Failure, FailureKind, Reply
 from tests.chat_helpers import (
@@ -220,10 +221,11 @@ def test_wait_of_hours_stops_the_run() -> None:
 
 def test_back_off_is_spread_and_grows() -> None:
     """The waits between tries are random, bounded by an interval that doubles up to a minute."""
-    chat = ChatEndpoint(settings("http://127.0.0.1:9/v1"), print)
+    endpoint = settings("http://127.0.0.1:9/v1")
     for failed_tries in (1, 4, 50, 5000):
         ceiling = min(60.0, 0.01 * 2 ** min(failed_tries - 1, 30))
-        waits = [chat._backoff(failed_tries) for _ in range(200)]  # noqa: SLF001 (no other way to see it in time)
+        call = Asking(deadline=0.0, failed_tries=failed_tries)
+        waits = [call.backoff(endpoint) for _ in range(200)]
         assert all(0 <= wait <= ceiling for wait in waits)
         assert min(waits) < ceiling / 2 < max(waits)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otoscope import load_run, run_task
-from otoscope.chat_api.endpoint import PROBE_TEXT
+from otoscope.chat_api.server import PROBE_TEXT
 from tests.scripted_server import (
     Response,
     Script,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope import load_run
-from otoscope.chat_api.endpoint import PROBE_TEXT
+from otoscope.chat_api.server import PROBE_TEXT
 from otoscope.judge import CORRECTION
 from otoscope.records import Answer, Failure, Outcome, Reply
 from otoscope.runs import Run
