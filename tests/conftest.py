@@ -12,8 +12,8 @@ from hypothesis import settings
 # No example is timed: on a busy machine each may take long, and the first one compiles patterns.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
-# What CI takes: a quarter of the examples where a test does not say how many, and the same ones each time, so that it
-# fails for what was changed and nothing else. Whoever runs the tests by hand looks for new ones.
+# What CI takes: a quarter of the examples where a test does not say how many, and the same ones each time, so
+# that it fails for what was changed and nothing else. Whoever runs the tests by hand looks for new ones.
 settings.register_profile("ci", settings(), deadline=None, max_examples=25, derandomize=True, database=None)
 
 # A shell ignores Ctrl-C for what it starts in the background, and processes hand that on to theirs.

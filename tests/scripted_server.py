@@ -759,7 +759,9 @@ class ScriptedServer:
         ready.set()
         await self._stopping.wait()
         server.close()
-        for _ in range(3):  # a connection accepted just now appears within a few turns of the loop
+        for _ in range(
+            10
+        ):  # a connection accepted just now appears, and ends, within a few turns of the loop
             await asyncio.sleep(0)
             await self._drop_all()
 

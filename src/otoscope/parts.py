@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from otoscope import embedded
 from otoscope.backends import Backend
-from otoscope.chat_api import Budget, ChatEndpoint, Gate, RateLimit
+from otoscope.chat_api import Budget, ChatEndpoint, Gate, RateLimit, Replicas
 from otoscope.config import (
     EmbeddedSettings,
     EndpointSettings,
@@ -69,7 +69,7 @@ class Parts:
         self._budget = budget
         # One language model for all that is inside of this process.
         self._language_model = embedded.language_model(folders)
-        self._endpoints: list[ChatEndpoint] = []
+        self._endpoints: list[ChatEndpoint | Replicas] = []
         self._rates: dict[tuple[str, str, str], RateLimit] = {}
         """One for each service, however differently it is asked."""
         self._told: set[Path] = set()
@@ -135,17 +135,21 @@ class Parts:
 
     async def _endpoint(
         self, settings: EndpointSettings, *, served_before: bool, budget: Budget | None = None
-    ) -> ChatEndpoint:
+    ) -> ChatEndpoint | Replicas:
         file = settings.key_file
         if file is not None and file not in self._told and open_to_others(file):
             self._told.add(file)
             mended = shell_command(["chmod", "600", str(file)])
             self._notify(f"others than its owner may read {file}, which holds a key: {mended}")
         rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
-        gate = self._gates.setdefault(settings.server, Gate(settings.wait_ready))
-        endpoint = ChatEndpoint(
-            settings, self._notify, served_before=served_before, rate=rate, gate=gate, budget=budget
-        )
+        endpoint: ChatEndpoint | Replicas
+        if settings.others:
+            endpoint = Replicas(settings, self._notify, served_before=served_before, rate=rate, budget=budget)
+        else:
+            gate = self._gates.setdefault(settings.server, Gate(settings.wait_ready))
+            endpoint = ChatEndpoint(
+                settings, self._notify, served_before=served_before, rate=rate, gate=gate, budget=budget
+            )
         await self._stack.enter_async_context(endpoint)
         self._endpoints.append(endpoint)
         return endpoint

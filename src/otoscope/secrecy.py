@@ -43,7 +43,15 @@ def credential(header: str) -> str:
 
 
 def in_url(url: str) -> list[str]:
-    """Return the secrets in a URL: its password, or a user's name without one, and values of its query."""
+    """Return the secrets in a URL: its password, or a user's name without one, and values of its query.
+
+    Of several, separated by commas, those of each; and of all of it, as if it were one.
+    """
+    pieces = url.split(",")
+    return list(dict.fromkeys(s for one in (url, *pieces[len(pieces) == 1 :]) for s in _in_one_url(one)))
+
+
+def _in_one_url(url: str) -> list[str]:
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from otoscope.backends.reading import read_answer
-from otoscope.chat_api import AudioPart, ChatEndpoint
+from otoscope.chat_api import AudioPart, ChatEndpoint, Replicas
 from otoscope.config import PromptSettings
 from otoscope.parsing import AnswerFilter
 from otoscope.records import Answer, AudioClip, Failure, FailureKind, Reply, Sample
@@ -17,7 +17,7 @@ _WITHOUT_AUDIO = "an endpoint that takes no request without audio is asked with 
 class EndpointBackend:
     """Asks a model for answers. May be asked for many at once."""
 
-    def __init__(self, endpoint: ChatEndpoint, prompt: PromptSettings) -> None:
+    def __init__(self, endpoint: ChatEndpoint | Replicas, prompt: PromptSettings) -> None:
         self._endpoint = endpoint
         self._prompt = prompt
         self._filter = AnswerFilter.parse(prompt.answer_filter)

@@ -73,15 +73,18 @@ class Scrubber:
         self._words.update(of_folder or of_tilde for of_folder, of_tilde in _HOME.findall(text))
 
     def _learn_host(self, url: str) -> None:
-        with suppress(ValueError):
-            if host := urlsplit(url).hostname:
-                self._words.add(host)
+        for one in url.split(","):
+            with suppress(ValueError):
+                if host := urlsplit(one).hostname:
+                    self._words.add(host)
 
     def url(self, url: str) -> str:
-        """Return what stands for a URL. What is none, as ``embedded``, is a text."""
+        """Return what stands for a URL, or for several. What is none, as ``embedded``, is a text."""
         scheme, found, _ = url.partition("://")
         if not found:
             return self.text(url)
+        if "," in url:
+            return ",".join(map(self.url, url.split(",")))
         number = self._endpoints.setdefault(url.rstrip("/.,;"), len(self._endpoints) + 1)
         self._learn_host(url)
         return f"{scheme}://endpoint-{number}.invalid"

@@ -6,7 +6,10 @@ would fare better).
 
 ::
 
-    endpoint     ask(): the loop of attempts, pauses, deadlines
+    endpoint     ask() at one server: the loop of tries, pauses, deadlines
+    replicas     ask() at several servers of one model: one queue, and what becomes of one that is away
+    ├── asking       one call over all its attempts, and the time after which none is begun
+    ├── server       one server: single attempts, its pauses, what is learnt of it
     ├── rate         the user's own limits: requests and tokens a minute
     ├── budget       what a user lets the judge use in all: calls, tokens, money
     ├── health       whether the server lives: --wait-ready, at the start and when it dies in the run
@@ -23,5 +26,6 @@ from otoscope.chat_api.budget import Budget
 from otoscope.chat_api.endpoint import ChatEndpoint
 from otoscope.chat_api.health import Gate
 from otoscope.chat_api.rate import RateLimit
+from otoscope.chat_api.replicas import Replicas
 
-__all__ = ["AudioData", "AudioPart", "Budget", "ChatEndpoint", "Gate", "RateLimit"]
+__all__ = ["AudioData", "AudioPart", "Budget", "ChatEndpoint", "Gate", "RateLimit", "Replicas"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK
-from otoscope.config import BASELINE, EMBEDDED, TaskConfig, display_url, parse_limit, parse_object
+from otoscope.config import BASELINE, EMBEDDED, TaskConfig, parse_limit, parse_object, shown_urls
 from otoscope.config.checks import refuse_empty
 from otoscope.errors import ConfigError
 from otoscope.records import FailureKind
@@ -181,7 +181,7 @@ def _with(given: Mapping[str, Any], keys: Sequence[str], value: Any, flag: str) 
     below = given.get(first)
     if not rest:
         if below is not None and below != value:
-            shown = [display_url(str(one)) if first == "api_url" else one for one in (value, below)]
+            shown = [shown_urls(str(one)) if first == "api_url" else one for one in (value, below)]
             said = "" if first == "api_key" else f" {shown[0]!r}, and {shown[1]!r} there"
             raise ConfigError(f"{flag} contradicts {first!r} in the JSON flag{said}: give one of them")
         return {**given, first: value}

@@ -31,7 +31,7 @@ from otoscope.cli.arguments import (
 from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, track_runs, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
-from otoscope.config import FunctionSettings, display_url
+from otoscope.config import FunctionSettings, shown_urls
 from otoscope.errors import (
     EndpointError,
     LimitReachedError,
@@ -191,7 +191,7 @@ class Command:
         given = [flag for flag in SECRET_FLAGS if getattr(self._args, flag_name(flag), None)]
         given += [flag for flag in JSON_FLAGS if holds_back(self._args, flag)]
         urls = {flag: getattr(self._args, flag_name(flag), None) or "" for flag in URL_FLAGS}
-        given += [flag for flag, url in urls.items() if "@" in url or "***" in display_url(url)]
+        given += [flag for flag, url in urls.items() if "@" in url or "***" in shown_urls(url)]
         if self._args.command == "judge":
             # What is judged over a copy is named by its source and this judge.
             known = [flag for flag in JUDGING_FLAGS if flag not in given]

@@ -37,7 +37,7 @@ def _keeps_back(given: Mapping[str, Any]) -> bool:
     return bool(
         given.get("api_key")
         or given.get("extra_headers")
-        or list(in_url(str(given.get("api_url") or "")))
+        or in_url(_urls(given))
         or (isinstance(generation, Mapping) and _keeps_back(generation))
     )
 
@@ -90,11 +90,16 @@ def _value(args: argparse.Namespace, flag: str) -> str:
     return getattr(args, flag_name(flag), None) or ""
 
 
+def _urls(given: Mapping[str, Any]) -> str:
+    """Return the URL of a judge, or those of replicas, which may be a list."""
+    url = given.get("api_url") or ""
+    return ",".join(map(str, url)) if isinstance(url, list) else str(url)
+
+
 def _in_object(given: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(key := given.get("api_key"), str):
         yield key
-    if isinstance(url := given.get("api_url"), str):
-        yield from in_url(url)
+    yield from in_url(_urls(given))
     if isinstance(headers := given.get("extra_headers"), Mapping):
         yield from (credential(str(value)) for name, value in headers.items() if is_secret_name(str(name)))
     if isinstance(generation := given.get("generation_config"), Mapping):

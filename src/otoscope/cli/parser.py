@@ -132,7 +132,9 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         "--model-args", metavar="JSON|K=V,...", help="what the class of a model in Python is built with"
     )
     group.add_argument(
-        "--api-url", metavar="URL", help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1"
+        "--api-url",
+        metavar="URL",
+        help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1; several servers of one model as A,B,C",
     )
     group.add_argument("--api-key", metavar="KEY", help="its key (or OTOSCOPE_API_KEY)")
     group.add_argument("--api-key-file", metavar="FILE", help="a file with its key alone, on one line")

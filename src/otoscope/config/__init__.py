@@ -65,7 +65,7 @@ from otoscope.config.settings import (
 )
 from otoscope.config.shard import Shard
 from otoscope.config.task import TaskConfig, judging_only, with_judge_of, without_selection
-from otoscope.config.urls import display_url
+from otoscope.config.urls import display_url, shown_urls
 from otoscope.config.variables import environment_secrets
 
 __all__ = [
@@ -117,6 +117,7 @@ __all__ = [
     "resolve_data",
     "resolve_weights",
     "shown_name",
+    "shown_urls",
     "whole_spec",
     "with_judge_of",
     "without_selection",

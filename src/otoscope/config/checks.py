@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NoReturn
 
+from otoscope.config.urls import joined_urls
 from otoscope.errors import ConfigError, did_you_mean
 from otoscope.nesting import decoded
 
@@ -70,6 +71,15 @@ def checked_text(value: Any, name: str) -> str | None:
         raise ConfigError(f"{name}: must be text, not {type(value).__name__}")
     refuse_empty(value, name)
     return value
+
+
+def checked_urls(value: Any, name: str) -> str | None:
+    """Return the URLs of a list as one text, ``A,B,C``; text or ``None`` as it is."""
+    if value is None or isinstance(value, str):
+        return checked_text(value, name)
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"{name}: must be a URL, or a list of the URLs of replicas")
+    return joined_urls(value)
 
 
 def refuse_empty(text: str, name: str) -> None:

@@ -18,7 +18,7 @@ from otoscope.config.checks import (
 )
 from otoscope.config.key_files import read_key
 from otoscope.config.settings import EndpointSettings
-from otoscope.config.urls import split_url
+from otoscope.config.urls import split_urls
 from otoscope.errors import ConfigError, Role, did_you_mean
 
 _WIRE_PARAMETERS = frozenset(
@@ -63,7 +63,7 @@ def endpoint_settings(
     """Resolve an endpoint's settings; ``base`` is what is sent unless ``generation`` says otherwise.
 
     A key that is given, by itself or in a file, goes before credentials in the URL, and they go before the
-    environment's.
+    environment's. ``url`` may be those of replicas, ``A,B,C``: a key is for all, credentials for their own.
     """
     prefix = "" if role == "model" else "judge_model_args."
     where = f"{prefix}generation_config"
@@ -76,9 +76,10 @@ def endpoint_settings(
     wire = {**base, **{k: v for k, v in generation.items() if k in _WIRE_PARAMETERS}}
     if generation.get("max_completion_tokens") is not None and "max_tokens" not in generation:
         wire.pop("max_tokens", None)
-    address, credentials = split_url(url, f"{prefix}api_url")
+    (address, credentials), *others = split_urls(url, f"{prefix}api_url")
     key_file = None if api_key_file is None else expanded_path(api_key_file)
     given_key = _bearer(api_key, f"{prefix}api_key") or _key_in(key_file, role)
+    own_key = _bearer(environment_key, f"the {role}'s key")
     timeout = checked_number(
         or_default(generation.get("timeout"), attempt_timeout), f"{where}.timeout", low=0.001
     )
@@ -86,7 +87,7 @@ def endpoint_settings(
         role=role,
         name=name,
         url=address,
-        authorization=given_key or credentials or _bearer(environment_key, f"the {role}'s key"),
+        authorization=given_key or credentials or own_key,
         revision=revision,
         parameters=MappingProxyType({k: v for k, v in wire.items() if v is not None}),
         extra_body=MappingProxyType(
@@ -119,14 +120,14 @@ def endpoint_settings(
         key_file=key_file,
         ca_file=ca_file,
         wait_ready=wait_ready,
+        others=tuple((other, given_key or its_own or own_key) for other, its_own in others),
     )
 
 
 def has_key(endpoint: EndpointSettings) -> bool:
-    """Return whether a request carries a key, in whichever header."""
-    return endpoint.authorization is not None or bool(
-        _KEY_HEADERS & {name.lower() for name in endpoint.extra_headers}
-    )
+    """Return whether every request carries a key, in whichever header."""
+    keys = [replica.authorization for replica in endpoint.replicas]
+    return None not in keys or bool(_KEY_HEADERS & {name.lower() for name in endpoint.extra_headers})
 
 
 def _body(given: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from otoscope.config.checks import (
     checked_number,
     checked_rate,
     checked_text,
+    checked_urls,
     only_known,
     or_default,
     plain_object,
@@ -46,7 +47,6 @@ _JUDGE_KEYS = (
     "rpm",
     "tpm",
 )
-_ALWAYS_THERE = {"generation_config", "extra_body", "extra_headers", "rpm", "tpm"}
 _WHOLE_NUMBERS = ("max_tokens", "max_completion_tokens", "top_k", "seed", "top_logprobs")
 _NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 """What of a request's parameters a server can only read as a number."""
@@ -59,7 +59,7 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
             "no model: name the one that the server serves with --model NAME, one in Python with --model "
             "file.py:NAME, or --model baseline for the recogniser and language model inside of this process"
         )
-    url = config.api_url or from_environment(API_URL, environ)
+    url = checked_urls(config.api_url, "api_url") or from_environment(API_URL, environ)
     if _is_function(config, url):
         return function_settings(config, environ)
     if config.model_args:
@@ -143,6 +143,7 @@ def judge_arguments(config: TaskConfig) -> dict[str, Any]:
             raise ConfigError("judge_model and judge_model_args.model_id name two judges: give one of them")
         args["model_id"] = config.judge_model
     only_known(args, _JUDGE_KEYS, "judge_model_args")
+    args["api_url"] = checked_urls(args.get("api_url"), "judge_model_args.api_url")
     for name in JUDGE_TEXTS:
         checked_text(args.get(name), f"judge_model_args.{name}")
     refuse_two_keys(args.get("api_key"), args.get("api_key_file"), "judge")
@@ -164,7 +165,7 @@ def judge_settings(
     swap = checked_flag(or_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap")
     calls = checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1)
     if config.judge_model is not None and not isinstance(config.judge_model, str):
-        if set(args) - _ALWAYS_THERE or args.get("model_id"):
+        if any(args.values()):
             raise ConfigError("judge_model is the judge itself: leave judge_model_args out")
         function = function_judge(config.judge_model, calls=calls, environ=environ)
         return JudgeSettings(endpoint=function, protocol=_protocol(protocol), swap=swap)

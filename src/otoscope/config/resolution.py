@@ -45,7 +45,7 @@ from otoscope.config.settings import (
 from otoscope.config.shard import Shard
 from otoscope.config.spending import judge_limits, judge_price
 from otoscope.config.task import STORED_FIELDS, TaskConfig, checked_config
-from otoscope.config.urls import display_url
+from otoscope.config.urls import shown_urls
 from otoscope.config.variables import DATA_ROOT, cache_variable, from_environment
 from otoscope.errors import ConfigError, did_you_mean
 
@@ -274,7 +274,7 @@ def _stored(
         if isinstance(judge.endpoint, EndpointSettings):
             kept["api_url"] = judge.endpoint.shown_url
     elif "api_url" in kept:
-        kept["api_url"] = display_url(kept["api_url"])
+        kept["api_url"] = shown_urls(kept["api_url"])
     stored["judge_model_args"] = kept
     if price := judge_price(config):
         stored["judge_price"] = [price.prompt, price.completion]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ class EndpointSettings:
     role: Role
     name: str
     url: str = field(repr=False)
-    """The full address of ``chat/completions``, credentials removed."""
+    """The full address of ``chat/completions``, credentials removed; of replicas, that of the first."""
     authorization: str | None = field(repr=False)
     revision: str | None
     parameters: Mapping[str, Any]
@@ -48,20 +48,28 @@ class EndpointSettings:
     """The file that the key was read from."""
     ca_file: Path | None = None
     """Certificates (PEM) that vouch for the server, in place of the system's."""
+    others: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
+    """The other replicas of the same model: ``url`` and ``authorization`` of each, in a fixed order."""
+
+    @property
+    def replicas(self) -> tuple[EndpointSettings, ...]:
+        """The settings of each replica by itself; of one server, these."""
+        alone = ((self.url, self.authorization), *self.others)
+        return tuple(replace(self, url=url, authorization=key, others=()) for url, key in alone)
 
     @property
     def shown_url(self) -> str:
-        """The base URL without anything secret, for people and for the manifest."""
-        return display_url(self.url)
+        """The base URL without anything secret, for people and for the manifest; of replicas ``A,B,C``."""
+        return ",".join(display_url(url) for url in (self.url, *(url for url, _ in self.others)))
 
     @property
     def service(self) -> tuple[str, str, str]:
-        """What ``rpm`` and ``tpm`` are counted by: role, address and model's name."""
-        return self.role, self.url, self.name
+        """What ``rpm`` and ``tpm`` are counted by: role, addresses and model's name."""
+        return self.role, ",".join((self.url, *(url for url, _ in self.others))), self.name
 
     @property
     def server(self) -> str:
-        """What lives and dies as one, whatever it is asked for: host and port."""
+        """What lives and dies as one, whatever it is asked for: host and port. Of replicas, the first's."""
         return urlsplit(self.url).netloc
 
 

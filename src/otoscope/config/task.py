@@ -9,7 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK
-from otoscope.config.checks import checked_flag, checked_text, checked_words, only_known, plain_object
+from otoscope.config.checks import (
+    checked_flag,
+    checked_text,
+    checked_urls,
+    checked_words,
+    only_known,
+    plain_object,
+)
 from otoscope.config.defaults import BASELINE
 from otoscope.config.layers import Layer, Origin, Place, at, leaves
 from otoscope.config.variables import replacing
@@ -35,8 +42,9 @@ class TaskConfig:
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
     intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
-    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``api_key_file``, ``revision``,
-    ``generation_config``, ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``api_key_file``,
+    ``revision``, ``generation_config``, ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``api_url``, also the judge's, may be those of replicas of one model: ``"A,B,C"``, or a list.
     ``api_key_file`` is a file with the key alone on its first line. ``ca_file`` (PEM) holds the certificates
     that vouch for the model's and the judge's servers, in place of the system's.
     ``wait_ready`` is for how many seconds a server that is not ready yet, or dies in the run, is waited for.
@@ -59,7 +67,7 @@ class TaskConfig:
 
     model: Any = None
     model_args: dict[str, Any] | None = None
-    api_url: str | None = field(default=None, repr=False)
+    api_url: str | Sequence[str] | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
     api_key_file: str | PathLike[str] | None = None
     ca_file: str | PathLike[str] | None = None
@@ -202,6 +210,7 @@ def with_judge_of(stored: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[
 def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig:
     """Return a deep copy as plain JSON values of the right types, without what the environment replaces."""
     given: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(config) if f.init}
+    given["api_url"] = checked_urls(given["api_url"], "api_url")
     for name in TEXT_FIELDS:
         # What is no text names no model, but may be one.
         if name not in _MAY_BE_OBJECTS or isinstance(given[name], (str, PathLike)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import unicodedata
+from collections.abc import Iterable
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from otoscope.errors import ConfigError
@@ -32,15 +33,53 @@ def display_url(url: str) -> str:
     return urlunsplit(SplitResult(parts.scheme, host, _base_path(parts.path), query, ""))
 
 
+def shown_urls(text: str) -> str:
+    """Return the URLs of replicas, ``A,B,C``, each as :func:`display_url` has it, in a fixed order."""
+    return ",".join(sorted(display_url(url.strip()) for url in text.split(",")))
+
+
+def joined_urls(urls: Iterable[str]) -> str:
+    """Return the URLs of replicas as one text, in which a comma separates them alone."""
+    return ",".join(url.replace(",", "%2C") for url in urls)
+
+
+def split_urls(text: str, what: str) -> list[tuple[str, str | None]]:
+    """Return for each replica in ``A,B,C`` what :func:`split_url` does, in a fixed order.
+
+    Raises ``ConfigError`` for an empty piece, one that is no URL, and a URL that is given twice.
+    """
+    pieces = [piece.strip() for piece in text.split(",")]
+    if len(pieces) == 1:
+        return [split_url(text, what)]
+    found: dict[str, str | None] = {}
+    for number, piece in enumerate(pieces, start=1):
+        if not piece:
+            raise ConfigError(
+                f"{what}: nothing stands at place {number} of {len(pieces)}. Replicas are separated by one "
+                "comma: A,B,C"
+            )
+        if _parts(piece) is None:
+            # What stands there may be a part of a password, or of a key.
+            shown = "" if "@" in text or "?" in text else f" ({piece!r})"
+            raise ConfigError(
+                f"{what}: place {number} of {len(pieces)}{shown} is not a URL such as "
+                "http://127.0.0.1:8000/v1. A comma separates replicas; within a URL it is written %2C"
+            )
+        address, credentials = split_url(piece, what)
+        if address in found:
+            raise ConfigError(
+                f"{what}: {display_url(address)!r} is given twice; each replica is named once. For more "
+                "requests in flight there is --eval-batch-size, or --judge-batch-size"
+            )
+        found[address] = credentials
+    return sorted(found.items(), key=lambda one: (display_url(one[0]), one[0]))
+
+
 def split_url(url: str, what: str) -> tuple[str, str | None]:
     """Return the address of ``chat/completions`` and, for credentials in the URL, the header for them."""
     url = url.strip()
-    try:
-        parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fine = False
-    if not fine or _CONTROL_OR_SPACE.search(url):
+    parts = _parts(url)
+    if parts is None:
         # Where a password holds a slash, what lies before the @ is in no place that a URL has for it.
         shown = display_url(url.rpartition("@")[2])
         raise ConfigError(
@@ -61,6 +100,16 @@ def split_url(url: str, what: str) -> tuple[str, str | None]:
         credentials = "Basic " + base64.b64encode(pair.encode()).decode()
     path = _base_path(parts.path) + "/chat/completions"
     return urlunsplit(SplitResult(parts.scheme, host, path, parts.query, "")), credentials
+
+
+def _parts(url: str) -> SplitResult | None:
+    """Return the parts of a URL that a request can be sent to, else ``None``."""
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if fine and not _CONTROL_OR_SPACE.search(url) else None
 
 
 def _is_one_name(host: str) -> bool:
