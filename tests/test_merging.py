@@ -21,6 +21,7 @@ from otoscope.evaluation import run_task
 from otoscope.judging import judge_runs
 from otoscope.lock import Identity, RunLock
 from otoscope.merging import merge, merge_runs
+from otoscope.merging.sources import open_source
 from otoscope.runs import Run, load_run
 from otoscope.store import ANSWERS, MANIFEST, SAMPLES, SUMMARY, VERDICTS, RunStore, read_manifest
 from otoscope.texts import LANGUAGES, catalogue
@@ -435,6 +436,7 @@ def test_a_missing_shard_is_named(thirds: list[Path], tmp_path: Path) -> None:
     later = merge_runs([tmp_path / "merged", thirds[1]], tmp_path / "later")
     assert numbers(later.path) == numbers(merge_runs(thirds, tmp_path / "whole").path)
     assert "missing_shards" not in later.manifest["selection"]
+    assert "and this run, too" in refused(thirds, tmp_path / "merged")
 
 
 def test_a_missing_shard_can_be_asked_for_in_the_merged_run(tmp_path: Path, data: Path) -> None:
@@ -570,6 +572,20 @@ def test_a_run_that_is_being_written_is_refused(thirds: list[Path], tmp_path: Pa
     assert merge_runs([run, *thirds[1:]], tmp_path / "merged").summary.counts["scored"] == 50
     assert state(run) == before
     assert (run / ".lock").exists()
+
+
+def test_a_run_that_is_written_to_while_it_is_read_is_refused(thirds: list[Path], tmp_path: Path) -> None:
+    """Whoever began and ended meanwhile is noticed by the files; a lock without an owner yet, too."""
+    (run,) = copied(thirds[:1], tmp_path)
+    source = open_source(run)
+    source.refuse_changes()
+    with (run / ANSWERS).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(RunDirectoryError, match=rf"written to while it was read \({ANSWERS}\)"):
+        source.refuse_changes()
+    source.store.close()
+    (run / ".lock").mkdir()
+    assert "just being taken" in refused([run, *thirds[1:]], tmp_path / "merged")
 
 
 def test_two_merges_into_one_folder_wait_for_each_other(thirds: list[Path], tmp_path: Path) -> None:

@@ -187,8 +187,9 @@ def _renewed(earlier: Json, merged_from: Sequence[Json], place: Path) -> Json:
     """
     before = earlier.get("merged_from") or []
     if {source.get("run_id") for source in before} != {source["run_id"] for source in merged_from}:
+        too = ", and this run, too, to keep what it holds" if before else ""
         raise RunDirectoryError(
-            f"{place}: holds another run already. Give a new folder for the merged run with --run-dir"
+            f"{place}: holds another run already. Give a new folder for the merged run with --run-dir{too}"
         )
     if any(_has_lines_of(place / name, earlier["run_id"]) for name in (ANSWERS, VERDICTS)):
         raise RunDirectoryError(
