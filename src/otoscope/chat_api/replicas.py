@@ -187,7 +187,8 @@ class Replicas:
     async def ask(self, messages: Sequence[Message], **overrides: Any) -> Reply | Failure:
         """Send one request, as :meth:`ChatEndpoint.ask` does, and raise as it does.
 
-        A server that refuses every request is set aside too: ``EndpointError`` is raised when it is the last.
+        A server that refuses every request is set aside too: ``EndpointError`` is raised when it is the last
+        one, and none is waited for.
         """
         call = _Call(deadline=asyncio.get_running_loop().time() + self.settings.total_timeout)
         try:
@@ -226,7 +227,7 @@ class Replicas:
                 with self._in_flight(replica, call):
                     result = await replica.server.attempt(messages, overrides, call)
             except EndpointError as error:
-                if not self._others(replica):
+                if not (self._others(replica) or self._waits_for_others(replica)):
                     raise
                 self._set_aside(replica, self._why_refused(replica, error), dead=False)
                 continue
@@ -296,6 +297,11 @@ class Replicas:
     def _others(self, replica: _Replica) -> bool:
         """Whether another one serves."""
         return any(one is not replica for one in self._serving())
+
+    def _waits_for_others(self, replica: _Replica) -> bool:
+        """Whether another one, that does not refuse every request, may come back in time."""
+        others = (one for one in self._replicas if one is not replica)
+        return bool(self.settings.wait_ready) and any(one.refusal is None for one in others)
 
     def _next(self, call: _Call) -> _Replica | None:
         """Return where the call's next attempt goes; ``None`` where it has to wait after all."""
@@ -427,6 +433,9 @@ class Replicas:
         """Set a server aside that gives no completion; whether it was."""
         try:
             why = await self._why_not(replica, asyncio.get_running_loop().time() + PROBE_TIMEOUT)
+        except LimitReachedError:
+            # Nothing more is asked at all; the call that is next says so.
+            why = None
         finally:
             replica.doubt = None
             self._wake()
@@ -435,15 +444,15 @@ class Replicas:
         return why is not None
 
     async def _why_not(self, replica: _Replica, until: float) -> str | None:
-        """Return why no completion works at a server; ``None`` where one does, or its life is certain."""
+        """Return why no completion works at a server; ``None`` where one does, or its life is certain.
+
+        Raises ``LimitReachedError`` where nothing is left of the budget.
+        """
         replica.refusal = None
         try:
             trouble = await replica.server.probe(until)
         except EndpointError as error:
             return self._why_refused(replica, error)
-        except LimitReachedError:
-            # Nothing more is asked at all; the call that is next says so.
-            return None
         # Whoever counts our requests lives.
         counts = trouble is not None and trouble.kind is FailureKind.RATE_LIMITED
         return None if trouble is None or counts else trouble.message
@@ -492,7 +501,10 @@ class Replicas:
         why: str | None = ""
         while why is not None:
             await self._end.sleep(max(wait, replica.server.paused_until - loop.time()))
-            why = await self._why_not(replica, loop.time() + PROBE_TIMEOUT)
+            try:
+                why = await self._why_not(replica, loop.time() + PROBE_TIMEOUT)
+            except LimitReachedError:
+                return
             wait = min(max(wait, MAX_BETWEEN_PROBES), 2 * wait)
             if why is not None:
                 replica.aside = why
