@@ -97,6 +97,18 @@ def flags(url: str, data: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def write_config(folder: Path, url: str, data: Path, models: str, more: str = "") -> str:
+    """Write a file of settings for models and a judge behind one scripted server; return its name."""
+    (folder / "two.yaml").write_text(
+        f"dataset_args: {{air_bench_chat: {{local_path: {data}}}}}\n"
+        f"api_url: {url}\ngeneration_config: {{retry_interval: 0.01}}\n"
+        f"judge_model_args:\n  model_id: j\n  api_url: {url}\n  api_key: none\n"
+        f"  generation_config: {{retry_interval: 0.01}}\n{more}\nmodels:\n{models}",
+        encoding="utf-8",
+    )
+    return "two.yaml"
+
+
 def command(*arguments: str, page: bool = False) -> list[str]:
     """Return the real command, as a process would start it.
 

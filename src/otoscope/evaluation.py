@@ -6,9 +6,10 @@ Nothing here knows how a part works; this is where the parts meet.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,23 @@ from typing import TYPE_CHECKING, Any
 from otoscope.benchmark import BENCHMARK
 from otoscope.chat_api import Budget
 from otoscope.clips import Clips
-from otoscope.config import SelectionSettings, Settings, TaskConfig, plain_object
+from otoscope.config import (
+    EndpointSettings,
+    JudgeLimits,
+    SelectionSettings,
+    Settings,
+    TaskConfig,
+    plain_object,
+)
 from otoscope.dataset import Dataset
+from otoscope.errors import EndpointError, LimitReachedError, OtoscopeError, RunDirectoryError
 from otoscope.estimate import estimated, of_calls
 from otoscope.judge import Judge
 from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
-from otoscope.parts import Parts, prepare
+from otoscope.parts import Parts, Rates, prepare
 from otoscope.pipeline import Pipeline, Slots, Stop
-from otoscope.records import Json, Order, Sending, Spent
+from otoscope.records import Event, Json, Judged, Order, Price, RunFailed, RunStarted, Sending, Spent, Verdict
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
 from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
 from otoscope.store import Plan as Owed
@@ -112,9 +121,17 @@ def _config(
 
 
 async def answer_and_judge(
-    settings: Settings, *, on_event: OnEvent | None = None, stop: Stop | None = None
+    settings: Settings,
+    *,
+    on_event: OnEvent | None = None,
+    stop: Stop | None = None,
+    budget: Budget | None = None,
+    rates: Rates | None = None,
 ) -> Run:
-    """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up."""
+    """Evaluate a model: answer what is owed, judge it, store all of it, and sum it up.
+
+    ``budget`` and ``rates`` are what several runs share; what this run used before is counted in that budget.
+    """
     stop, tell = stop or Stop(), on_event or ignore
     require(settings.run.track)
     wanted = _wanted(settings)
@@ -126,8 +143,8 @@ async def answer_and_judge(
     with opened(settings, _about(data, settings)) as (store, lock):
         owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
         await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
-        budget = _budget(settings, store.judge_spent)
-        async with Parts(prepared, tell, budget) as parts:
+        budget = budget or _budget(settings, store.judge_spent)
+        async with Parts(prepared, tell, budget, rates) as parts:
             judge = await _judge(settings, parts, store)
             pipeline = Pipeline(
                 store=store,
@@ -158,6 +175,92 @@ async def answer_and_judge(
             )
 
 
+async def evaluate_all(
+    several: Sequence[Settings],
+    *,
+    on_event: OnEvent | None = None,
+    stop: Stop | None = None,
+    on_run: Callable[[int], None] | None = None,
+) -> list[Run | OtoscopeError | None]:
+    """Evaluate models, one after the other; all runs share what may be used on the judge, and its rates.
+
+    Returned is how each ended: the run, what stopped it, or ``None`` for one that was not begun. A limit that
+    was reached and a signal stop all of them, a judge that cannot go on those that ask it; any other trouble
+    is one run's own. ``on_run`` is told the number of each run before it begins.
+    """
+    stop, tell = stop or Stop(), on_event or ignore
+    judged = [settings.run.judge_limits for settings in several if settings.judge is not None]
+    budget, rates = Budget(judged[0] if judged else JudgeLimits()), Rates()
+    for settings in several:
+        budget.count(await asyncio.to_thread(_spent_before, settings), _price(settings))
+    ended: list[Run | OtoscopeError | None] = []
+    gone: set[tuple[str, str, str]] = set()
+    """Judges that cannot go on."""
+    for number, settings in enumerate(several):
+        service = _judge_service(settings)
+        if stop.requested.is_set() or service in gone:
+            ended.append(None)
+            continue
+        if on_run is not None:
+            on_run(number)
+        owing = _Owing()
+        try:
+            ended.append(
+                await answer_and_judge(
+                    settings, on_event=owing.heard_by(tell), stop=stop, budget=budget, rates=rates
+                )
+            )
+        except LimitReachedError as error:
+            stop.requested.set()
+            # Those that come after it owe as much, as far as is known.
+            later = len(several) - number - 1
+            reached = budget.error(owed=owing.now + owing.of_a_run * later)
+            reached.run_path = error.run_path
+            ended.append(reached)
+        except OtoscopeError as error:
+            ended.append(error)
+            if error.run_path is not None and len(several) > number + 1 and not stop.requested.is_set():
+                tell(RunFailed(error.run_path, str(error)))
+            if isinstance(error, EndpointError) and error.role == "judge" and service is not None:
+                gone.add(service)
+    return ended
+
+
+class _Owing:
+    """What a run owes of verdicts, by what it tells."""
+
+    def __init__(self) -> None:
+        self.of_a_run = 0
+        self.now = 0
+
+    def heard_by(self, tell: OnEvent) -> OnEvent:
+        """Return a listener that takes note, and tells what it hears."""
+
+        def listen(event: Event) -> None:
+            if isinstance(event, RunStarted):
+                self.of_a_run, self.now = event.samples * event.orders, event.verdicts_owed
+            elif isinstance(event, Judged):
+                self.now -= isinstance(event.result, Verdict)
+            tell(event)
+
+        return listen
+
+
+def _spent_before(settings: Settings) -> Spent:
+    """Return what a run used on its judge before; why it cannot go on is told when it begins."""
+    with contextlib.suppress(RunDirectoryError):
+        store = peek(settings)
+        if store is not None:
+            with store:
+                return store.judge_spent
+    return Spent()
+
+
+def _judge_service(settings: Settings) -> tuple[str, str, str] | None:
+    endpoint = settings.judge.endpoint if settings.judge is not None else None
+    return endpoint.service if isinstance(endpoint, EndpointSettings) else None
+
+
 def _wanted(settings: Settings) -> SelectionSettings:
     """Return the samples whose clips are needed."""
     if settings.audio.control == "shuffled":
@@ -169,8 +272,12 @@ def _wanted(settings: Settings) -> SelectionSettings:
 def _budget(settings: Settings, spent: Spent) -> Budget:
     """Return what may be spent on the judge, less what was spent on it."""
     budget = Budget(settings.run.judge_limits)
-    budget.count(spent, settings.judge.price if settings.judge is not None else None)
+    budget.count(spent, _price(settings))
     return budget
+
+
+def _price(settings: Settings) -> Price | None:
+    return settings.judge.price if settings.judge is not None else None
 
 
 async def _judge(settings: Settings, parts: Parts, store: RunStore) -> Judge | None:

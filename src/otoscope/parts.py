@@ -26,6 +26,9 @@ from otoscope.llm import EmbeddedJudge
 from otoscope.records import Event, Notice
 from otoscope.shell import shell_command
 
+Rates = dict[tuple[tuple[str, str, str], float | None, float | None], RateLimit]
+"""One for each service and what it allows a minute, however differently it is asked."""
+
 if TYPE_CHECKING:
     from otoscope.backends.calling import Workers
     from otoscope.backends.python_model import PythonModel
@@ -58,11 +61,17 @@ def prepare(
 class Parts:
     """Backends and judge models that live as long as this; use as an async context manager.
 
-    All judges are paid from ``budget``. Raises ``ConfigError`` for a proxy in the environment that cannot be
-    used.
+    All judges are paid from ``budget``; ``rates`` are those of what was done before this, to which its own
+    are added. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
     """
 
-    def __init__(self, prepared: Prepared, tell: Callable[[Event], None], budget: Budget) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        tell: Callable[[Event], None],
+        budget: Budget,
+        rates: Rates | None = None,
+    ) -> None:
         self._functions = prepared.functions
         self._folders = folders = prepared.folders
         self._tell = tell
@@ -70,8 +79,7 @@ class Parts:
         # One language model for all that is inside of this process.
         self._language_model = embedded.language_model(folders)
         self._endpoints: list[ChatEndpoint | Replicas] = []
-        self._rates: dict[tuple[str, str, str], RateLimit] = {}
-        """One for each service, however differently it is asked."""
+        self._rates: Rates = {} if rates is None else rates
         self._told: set[Path] = set()
         """Key files that were spoken of."""
         self._gates: dict[str, Gate] = {}
@@ -141,7 +149,8 @@ class Parts:
             self._told.add(file)
             mended = shell_command(["chmod", "600", str(file)])
             self._notify(f"others than its owner may read {file}, which holds a key: {mended}")
-        rate = self._rates.setdefault(settings.service, RateLimit(settings.rpm, settings.tpm))
+        limits = (settings.service, settings.rpm, settings.tpm)
+        rate = self._rates.setdefault(limits, RateLimit(settings.rpm, settings.tpm))
         endpoint: ChatEndpoint | Replicas
         if settings.others:
             endpoint = Replicas(settings, self._notify, served_before=served_before, rate=rate, budget=budget)

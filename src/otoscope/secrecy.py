@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 MASK = "***"
@@ -60,6 +61,20 @@ def _in_one_url(url: str) -> list[str]:
     query = parse_qsl(parts.query)
     found = [unquote(password or user), *(value for name, value in query if is_secret_name(name))]
     return [secret for secret in found if secret]
+
+
+def secrets_in(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the secrets in settings of an endpoint, and of what is nested in them."""
+    if isinstance(key := settings.get("api_key"), str):
+        yield key
+    urls = settings.get("api_url")
+    for url in urls if isinstance(urls, (list, tuple)) else [urls]:
+        yield from in_url(url) if isinstance(url, str) else ()
+    if isinstance(headers := settings.get("extra_headers"), Mapping):
+        yield from (credential(str(value)) for name, value in headers.items() if is_secret_name(str(name)))
+    for name in ("generation_config", "judge_model_args"):
+        if isinstance(nested := settings.get(name), Mapping):
+            yield from secrets_in(nested)
 
 
 def forms(secrets: Iterable[str], *, in_base64: bool = True) -> list[str]:

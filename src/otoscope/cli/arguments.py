@@ -10,6 +10,8 @@ from typing import Any
 from otoscope.benchmark import BENCHMARK
 from otoscope.config import BASELINE, EMBEDDED, TaskConfig, parse_limit, parse_object, shown_urls
 from otoscope.config.checks import refuse_empty
+from otoscope.config.flags import PLACES_OF_FLAGS
+from otoscope.config.layers import Layer, Origin, Place, leaves
 from otoscope.errors import ConfigError
 from otoscope.records import FailureKind
 
@@ -18,6 +20,7 @@ FILE_FLAGS = ("--data", "--model", "--label", "--tag", "--answer-filter")
 """What ``judge`` is told of answers in a file; a run knows it."""
 URL_FLAGS = ("--api-url", "--judge-api-url")
 JUDGING_FLAGS = (
+    "--config",
     "--judge-model",
     "--judge-api-url",
     "--judge-revision",
@@ -38,7 +41,7 @@ JUDGING_FLAGS = (
 """What makes a command that judges the same command again, beside its runs."""
 LIMIT_FLAGS = ("--max-judge-calls", "--max-judge-tokens", "--max-cost")
 """What is about one start of a run, and not stored with it."""
-DRY_RUN_KEY = {"OTOSCOPE_JUDGE_API_KEY": "none"}
+DRY_RUN_KEY = {"OPENAI_API_KEY": "none"}
 """A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
 FILE_OF_ONE_START = ("--api-key-file", "--judge-api-key-file", "--ca-file")
 """What a run does not keep, and which holds no secret itself: given again by name."""
@@ -68,7 +71,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
     ):
         if value is not None:
             dataset_args = _with(dataset_args, (BENCHMARK, *keys), value, flag)
-    return TaskConfig(
+    config = TaskConfig(
         model=args.model,
         model_args=_object(args.model_args, "--model-args"),
         api_url=args.api_url,
@@ -121,6 +124,23 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
         weights=args.weights,
         track=_words(args.track),
     )
+    return _from_flags(config, args)
+
+
+def _from_flags(config: TaskConfig, args: argparse.Namespace) -> TaskConfig:
+    """Return settings that know which flag each of their values came from."""
+    given = config.layer.values
+    origins = {place: Origin("flag", f"--{_flag_of(place, args)}") for place, _ in leaves(given)}
+    return TaskConfig.from_layer(Layer(given, origins))
+
+
+def _flag_of(place: Place, args: argparse.Namespace) -> str:
+    own = (
+        name
+        for name, its in PLACES_OF_FLAGS.items()
+        if place[: len(its)] == its and getattr(args, name, None) not in (None, False)
+    )
+    return next(own, place[0]).replace("_", "-")
 
 
 def _set_demo_defaults(args: argparse.Namespace) -> None:
@@ -137,7 +157,7 @@ def _set_demo_defaults(args: argparse.Namespace) -> None:
 
 def judge_config(args: argparse.Namespace) -> TaskConfig:
     """Return what the flags of ``judge`` ask for. Raises ``ConfigError``."""
-    return TaskConfig(
+    config = TaskConfig(
         judge_model_args=_judge_args(args),
         ca_file=args.ca_file,
         judge_batch_size=args.judge_batch_size,
@@ -157,6 +177,7 @@ def judge_config(args: argparse.Namespace) -> TaskConfig:
         take_over=args.take_over or None,
         track=_words(args.track),
     )
+    return _from_flags(config, args)
 
 
 def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:

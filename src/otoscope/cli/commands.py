@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,7 +26,6 @@ from otoscope.cli.arguments import (
     flag_name,
     given_flags,
     refuse_empty_flags,
-    task_config,
 )
 from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, track_runs, write_page_apart
@@ -43,7 +42,9 @@ from otoscope.records import FailureKind
 from otoscope.shell import shell_command
 
 if TYPE_CHECKING:
+    from otoscope.cli.configured import Asked
     from otoscope.config import Settings
+    from otoscope.config.files import SettingsFile
     from otoscope.pipeline import Stop
     from otoscope.records import Event
     from otoscope.runs import Run
@@ -63,6 +64,7 @@ class Command:
         self._args = args
         self._environ = environ
         self._run_path: Path | None = None
+        self._runs = _Runs([])
         self._judge_is_gone = False
         self._model_again: list[str] = []
         """What names a model that no run directory's word is enough for."""
@@ -90,16 +92,28 @@ class Command:
 
     def eval(self) -> int:
         """Answer and judge."""
+        from otoscope.cli.configured import asked_for
         from otoscope.evaluation import answer_and_judge, dry_run
-        from otoscope.opening import settings_for
         from otoscope.reports.plan import render_dry_run, render_settings
 
         keyless = DRY_RUN_KEY if self._args.dry_run else {}
-        settings = settings_for(task_config(self._args), {**keyless, **self._environ})
+        file = self._settings_file()
+        asked = asked_for(self._args, file, self._environ)
+        several = [one.settings({**keyless, **self._environ}) for one in asked]
+        self._runs = _Runs([(one, its.run.path) for one, its in zip(asked, several, strict=True)])
+        where = console(stderr=not self._args.dry_run)
+        for number, (one, settings) in enumerate(zip(asked, several, strict=True), start=1):
+            if len(several) > 1:
+                where.print(f"Model {number} of {len(several)}: {one.title}", style="bold", markup=False)
+            if self._args.dry_run:
+                render_dry_run(dry_run(settings), where)
+            else:
+                render_settings(settings, where)
         if self._args.dry_run:
-            render_dry_run(dry_run(settings), console())
             return 0
-        render_settings(settings, console(stderr=True))
+        if len(several) > 1:
+            return self._eval_all(several)
+        (settings,) = several
         if isinstance(settings.model, FunctionSettings):
             self._model_again = ["--model", settings.model.spec or settings.model.name]
         try:
@@ -113,11 +127,53 @@ class Command:
         self._track([run], settings.run.track)
         return self._coverage([(run, settings)])
 
+    def _settings_file(self) -> SettingsFile | None:
+        """Return what the file of ``--config`` says, with a word about one whose keys others can read."""
+        from otoscope.cli.configured import settings_file, warning_of_file
+
+        file = settings_file(self._args)
+        if file is not None and (warning := warning_of_file(file)):
+            complain(warning)
+        return file
+
+    def _eval_all(self, several: Sequence[Settings]) -> int:
+        """Evaluate the models of a file, one after the other; the exit code is the worst."""
+        from otoscope.evaluation import evaluate_all
+
+        ended = self._with_display(
+            lambda on_event, stop: evaluate_all(
+                several, on_event=on_event, stop=stop, on_run=self._runs.begin
+            )
+        )
+        for error in ended:
+            if isinstance(error, LimitReachedError):
+                self._reached = error
+            self._judge_is_gone |= isinstance(error, EndpointError) and error.role == "judge"
+        done = [
+            (end, settings)
+            for end, settings in zip(ended, several, strict=True)
+            if end is not None and not isinstance(end, OtoscopeError)
+        ]
+        self._show([run for run, _ in done], several=True)
+        trackers = dict.fromkeys(name for settings in several for name in settings.run.track)
+        self._track([run for run, _ in done], list(trackers))
+        code = self._coverage(done)
+        errors = [(number, error) for number, error in enumerate(ended) if isinstance(error, OtoscopeError)]
+        for number, error in errors:
+            if str(error) != "stopped":
+                complain(f"otoscope: error: {self._runs.title(number)}: {error}")
+        for line in self._runs.told(ended):
+            complain(line)
+        if errors:
+            self.say_how_to_resume()
+        return max([code, *(error.exit_code for _, error in errors)])
+
     def judge(self) -> int:
         """Judge what is stored."""
         from otoscope.cli.judging import dry_run, runs_to_judge, tell_plan
         from otoscope.judging import Unusable, judge_all, look, trackers_of
 
+        self._settings_file()
         if self._args.dry_run:
             return dry_run(self._args, self._environ)
         config, runs = runs_to_judge(self._args)
@@ -188,10 +244,9 @@ class Command:
 
     def _resuming(self, *more: str) -> str:
         """Return the command that goes on with this run, with a place for each key that it needs again."""
-        given = [flag for flag in SECRET_FLAGS if getattr(self._args, flag_name(flag), None)]
-        given += [flag for flag in JSON_FLAGS if holds_back(self._args, flag)]
-        urls = {flag: getattr(self._args, flag_name(flag), None) or "" for flag in URL_FLAGS}
-        given += [flag for flag, url in urls.items() if "@" in url or "***" in shown_urls(url)]
+        given = self._secret_flags()
+        if self._args.command == "eval" and self._args.config:
+            return self._resuming_with_file(given, more)
         if self._args.command == "judge":
             # What is judged over a copy is named by its source and this judge.
             known = [flag for flag in JUDGING_FLAGS if flag not in given]
@@ -216,12 +271,39 @@ class Command:
         note = "\n(what holds a key is not stored: give it again)" if given else ""
         return f"{shell_command(['otoscope', *words, *more])}{keys}{note}"
 
+    def _secret_flags(self) -> list[str]:
+        """Return the flags that were given and hold a secret, which no message repeats."""
+        given = [flag for flag in SECRET_FLAGS if getattr(self._args, flag_name(flag), None)]
+        given += [flag for flag in JSON_FLAGS if holds_back(self._args, flag)]
+        urls = {flag: getattr(self._args, flag_name(flag), None) or "" for flag in URL_FLAGS}
+        return [*given, *(flag for flag, url in urls.items() if "@" in url or "***" in shown_urls(url))]
+
+    def _resuming_with_file(self, secret: Sequence[str], more: Sequence[str]) -> str:
+        """Return the same command again, or where no place was given for a run, one for each that is left."""
+        left_out = {flag_name(flag) for flag in (*secret, *(more[:1]))} | {"command", "format", "lang"}
+        if "--no-judge" in more or self._args.no_judge:
+            left_out |= {flag_name(flag) for flag in LIMIT_FLAGS}
+        elif self._reached is not None:
+            more = (*more, self._reached.flag, f"{self._reached.enough:.12g}")
+            left_out.add(flag_name(self._reached.flag))
+        keys = "".join(f" {flag} ..." for flag in secret)
+        note = "\n(what holds a key is not repeated: give it again)" if secret else ""
+        commands = []
+        for words in self._runs.left():
+            own = left_out | {flag_name(flag) for flag in words if flag.startswith("--")}
+            flags = [f"--{name.replace('_', '-')}" for name in vars(self._args) if name not in own]
+            again = ["otoscope", "eval", *given_flags(self._args, flags), *words, *more]
+            commands.append(f"{shell_command(again)}{keys}")
+        return "\n  ".join(commands) + note
+
     def _limits(self) -> list[str]:
         """Return the limits of this command as words of the next one, one that was reached with more room."""
-        words = given_flags(self._args, LIMIT_FLAGS)
-        if self._reached is not None:
-            words[words.index(self._reached.flag) + 1] = f"{self._reached.enough:.12g}"
-        return words
+        reached = self._reached
+        if reached is None:
+            return given_flags(self._args, LIMIT_FLAGS)
+        # A limit that was reached may have come from a file, above which a flag stands.
+        others = [flag for flag in LIMIT_FLAGS if flag != reached.flag]
+        return [*given_flags(self._args, others), reached.flag, f"{reached.enough:.12g}"]
 
     def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[_T]]) -> _T:
         from otoscope.reports.live import LiveDisplay
@@ -232,6 +314,7 @@ class Command:
 
             def on_event(event: Event) -> None:
                 self._run_path = getattr(event, "run_path", self._run_path)
+                self._runs.lies_in(self._run_path)
                 display(event)
 
             def leave(code: int) -> None:
@@ -257,7 +340,9 @@ class Command:
             counts = run.summary.counts
             unscored = counts["failed"] + counts["pending"]
             lacking = counts["failed"] if settings.judge is None else unscored
-            if lacking > (1 - settings.run.min_coverage) * counts["expected"] + 1e-9:
+            if lacking <= (1 - settings.run.min_coverage) * counts["expected"] + 1e-9:
+                self._runs.fine.add(run.path)
+            else:
                 short = True
                 failures.update(counts["failures"])
                 helped_by_judging |= bool(counts["failed_at"].get("verdict"))
@@ -307,6 +392,59 @@ class Command:
 
         for run in runs:
             render(run.summary, console(), run_path=run.path, language=self._args.lang)
+
+
+class _Runs:
+    """The runs that a command evaluates one after the other, and what is left to do of them."""
+
+    def __init__(self, asked: Sequence[tuple[Asked, Path | None]]) -> None:
+        self._asked = asked
+        self._paths: dict[int, Path] = {}
+        self._now = 0
+        self.fine: set[Path] = set()
+        """Those that need no other try."""
+
+    def begin(self, number: int) -> None:
+        """Take note which run begins."""
+        self._now = number
+
+    def lies_in(self, path: Path | None) -> None:
+        """Take note where the run that goes on lies."""
+        if path is not None:
+            self._paths[self._now] = path
+
+    def title(self, number: int) -> str:
+        """Return what a run's model is called."""
+        return self._asked[number][0].title
+
+    def left(self) -> list[list[str]]:
+        """Return what is added to the same command for each run that is left; an empty one does for all."""
+        if all(given is not None for _, given in self._asked):
+            return [[]]
+        words = []
+        for number, (asked, given) in enumerate(self._asked):
+            path = self._paths.get(number)
+            if path not in self.fine:
+                place = ["--use-cache", str(path)] if path is not None and given is None else []
+                words.append([*(["--model", asked.title] if asked.chosen else []), *place])
+        return words
+
+    def told(self, ended: Sequence[Run | OtoscopeError | None]) -> Iterator[str]:
+        """Yield a line for each run that says how it ended."""
+        width = max(len(asked.title) for asked, _ in self._asked)
+        for number, end in enumerate(ended):
+            path = self._paths.get(number)
+            match end:
+                case None:
+                    state = "not begun"
+                case RunInterruptedError():
+                    state = "stopped"
+                case OtoscopeError():
+                    state = f"stopped, exit code {end.exit_code}"
+                case _:
+                    path = end.path
+                    state = "done" if path in self.fine else f"done, exit code {EXIT_INCOMPLETE}"
+            yield f"  {self.title(number).ljust(width)}  {state}{f': {path}' if path is not None else ''}"
 
 
 def _share_memory_between_threads() -> None:

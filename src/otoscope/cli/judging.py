@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from otoscope.cli.arguments import DRY_RUN_KEY, FILE_FLAGS, given_flags, given_tags, judge_config
+from otoscope.cli.configured import of_judge, settings_file
 from otoscope.cli.terminal import complain, console
 from otoscope.config import TaskConfig
 from otoscope.errors import ConfigError, counted
@@ -43,7 +43,7 @@ def dry_run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         try:
             found += look(config, [path for path in args.runs if not path.is_file()], environ)
             for run in made:
-                beside = replace(config, work_dir=config.work_dir or run.path.parent)
+                beside = config.changed(work_dir=config.work_dir or run.path.parent)
                 found += look(beside, [run.lies_in], environ)
         except ConfigError as error:
             raise ConfigError(as_it_will_be(str(error))) from None
@@ -53,8 +53,11 @@ def dry_run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _config(args: argparse.Namespace, files: Sequence[Path]) -> TaskConfig:
+    config = judge_config(args)
+    if (file := settings_file(args)) is not None:
+        config = TaskConfig.from_layer(config.layer.over(of_judge(file)))
     # Where a file's run lies is where its verdicts go.
-    return replace(judge_config(args), run_dir=None) if files else judge_config(args)
+    return config.changed(run_dir=None) if files else config
 
 
 def _files(args: argparse.Namespace) -> list[Path]:

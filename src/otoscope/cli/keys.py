@@ -11,7 +11,7 @@ from typing import Any
 from otoscope.cli.arguments import flag_name
 from otoscope.config import environment_secrets, parse_object
 from otoscope.errors import ConfigError
-from otoscope.secrecy import credential, forms, in_url, is_secret_name, looks_real, without
+from otoscope.secrecy import forms, in_url, looks_real, secrets_in, without
 
 _INSTEAD = {
     "--api-key": "--api-key-file FILE or OTOSCOPE_API_KEY",
@@ -68,6 +68,11 @@ def without_keys(text: str, args: argparse.Namespace, environ: Mapping[str, str]
         if file := getattr(args, flag_name(flag), None):
             with contextlib.suppress(OSError, ValueError):
                 secrets.append(Path(file).expanduser().read_text(encoding="utf-8").strip())
+    if getattr(args, "config", None):
+        from otoscope.cli.configured import file_secrets, settings_file
+
+        with contextlib.suppress(ConfigError):
+            secrets += [] if (file := settings_file(args)) is None else file_secrets(file)
     return without(text, forms(secrets))
 
 
@@ -83,7 +88,7 @@ def _on_command_line(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
             if text := _value(args, flag):
                 given = parse_object(text, flag)
                 told = {"extra_headers": given} if flag == "--extra-headers" else given
-                yield from ((flag, secret) for secret in _in_object(told))
+                yield from ((flag, secret) for secret in secrets_in(told))
 
 
 def _value(args: argparse.Namespace, flag: str) -> str:
@@ -94,13 +99,3 @@ def _urls(given: Mapping[str, Any]) -> str:
     """Return the URL of a judge, or those of replicas, which may be a list."""
     url = given.get("api_url") or ""
     return ",".join(map(str, url)) if isinstance(url, list) else str(url)
-
-
-def _in_object(given: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(key := given.get("api_key"), str):
-        yield key
-    yield from in_url(_urls(given))
-    if isinstance(headers := given.get("extra_headers"), Mapping):
-        yield from (credential(str(value)) for name, value in headers.items() if is_secret_name(str(name)))
-    if isinstance(generation := given.get("generation_config"), Mapping):
-        yield from _in_object(generation)

@@ -58,10 +58,7 @@ def command_parser() -> _Parser:
         epilog="Resume: the same command with the same --run-dir, or 'otoscope eval --use-cache RUN', which "
         "takes everything else from the run.",
     )
-    _add_model_flags(evaluate)
-    _add_data_flags(evaluate)
-    _add_judge_flags(evaluate)
-    _add_run_flags(evaluate)
+    _add_eval_flags(evaluate)
 
     demo = commands.add_parser(
         "demo",
@@ -93,6 +90,7 @@ def command_parser() -> _Parser:
         "the model. All runs share --judge-batch-size, --judge-rpm and --judge-tpm.",
     )
     judge.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="or a file of answers")
+    _add_config_flag(judge)
     _add_judge_flags(judge)
     place = judge.add_argument_group("where the verdicts go")
     place.add_argument("--run-dir", metavar="DIR", help="of one run, or of one file")
@@ -119,6 +117,23 @@ def command_parser() -> _Parser:
     for command in (merge, data, reporting, compare, leaderboard, exchange):
         command.add(commands)
     return parser
+
+
+def _add_eval_flags(parser: argparse.ArgumentParser) -> None:
+    _add_config_flag(parser)
+    _add_model_flags(parser)
+    _add_data_flags(parser)
+    _add_judge_flags(parser)
+    _add_run_flags(parser)
+
+
+def _add_config_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for a file of settings."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings in YAML, of one model or several; flags and OTOSCOPE_* variables stand above them",
+    )
 
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
