@@ -58,6 +58,7 @@ def test_every_flag_that_is_named_exists() -> None:
     """No document names a flag that no command has."""
     flag = r"(?<![\w-])--[a-z][a-z-]+"
     commands = ["", *"eval judge report compare leaderboard merge import export".split()]
+    commands += ["config show"]
     commands += [f"data {action}" for action in ("download", "verify", "stats", "show")]
     helps = "".join(otoscope(*command.split(), "--help").stdout for command in commands)
     known = {*re.findall(flag, helps), "--update-golden", "--runs", "--small-clips"}

@@ -28,7 +28,7 @@ _OF_ONE_MODEL: tuple[Place, ...] = tuple(
 """What cannot be replaced for several models at once, where the file says it for each."""
 
 _OF_JUDGING = (
-    "judge_model_args judge_batch_size judge_price protocol ca_file wait_ready max_judge_calls "
+    "judge_model judge_model_args judge_batch_size judge_price protocol ca_file wait_ready max_judge_calls "
     "max_judge_tokens max_cost judge_blank min_coverage retry_failed"
 ).split()
 """What ``judge`` takes from a file: where runs are made is about those that answer."""

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
 from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
-from otoscope.cli import compare, data, exchange, leaderboard, merge, reporting
+from otoscope.cli import compare, config, data, exchange, leaderboard, merge, reporting
 from otoscope.errors import did_you_mean
 
 
@@ -114,6 +114,7 @@ def command_parser() -> _Parser:
     )
     _add_continue_flags(judge)
 
+    config.add(commands, _add_eval_flags)
     for command in (merge, data, reporting, compare, leaderboard, exchange):
         command.add(commands)
     return parser

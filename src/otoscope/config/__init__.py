@@ -17,6 +17,7 @@ environment itself is a parameter.
     │   └── keywords its fields as keywords of a function
     ├── layers       settings laid over each other, each value with where it came from
     └── fingerprints what answers and verdicts depend on, compared on resume
+    account          what each setting comes to, and where it came from
     files            a file of settings, for one model or several (not loaded with the package: it needs yaml)
     settings         the frozen objects
     audio_policy     what is done to a clip, given as text
