@@ -146,11 +146,17 @@ class _Reader:
             for name in way:
                 holder = holder.get(name) if isinstance(holder, dict) else None
             if isinstance(holder, dict) and isinstance(text := holder.get(last), str) and text.strip():
-                holder[last] = text if text.startswith("~") else normpath(self._path.parent.resolve() / text)
+                holder[last] = self._whole(text)
+        model = read.values.get("model")
+        if isinstance(model, str) and model.rpartition(":")[0].endswith(".py"):
+            read.values["model"] = self._whole(model)
         return Layer(
             {name: value for name, value in read.values.items() if value is not None},
             {place: Origin("file", f"{self._path}:{line}") for place, line in read.lines.items()},
         )
+
+    def _whole(self, path: str) -> str:
+        return path if path.startswith("~") else normpath(self._path.parent.resolve() / path)
 
     def refuse_namesakes(self, models: Sequence[Layer]) -> None:
         """Refuse models that nobody can tell apart, and runs that would lie in one folder."""
