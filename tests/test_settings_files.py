@@ -360,7 +360,7 @@ def test_a_file_stands_above_a_stored_run(tmp_path: Path) -> None:
     merged = TaskConfig.from_layer(layer).over(stored, "runs/a")
     assert (merged.model, merged.limit, merged.seed) == ("m", 5, 7)
     assert merged.judge_model_args == {"model_id": "j", "rpm": 9}
-    told = {".".join(place): str(origin) for place, origin in merged.origins.items()}
+    told = {".".join(place): str(origin) for place, origin in merged.layer.origins.items()}
     assert told == {
         "model": "stored run runs/a",
         "limit": f"{tmp_path}/settings.yaml:1",

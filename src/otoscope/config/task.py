@@ -117,9 +117,7 @@ class TaskConfig:
     take_over: bool | None = None
     weights: str | PathLike[str] | None = None
     track: list[str] | None = None
-    origins: Mapping[Place, Origin] = field(
-        default_factory=lambda: MappingProxyType({}), init=False, repr=False, compare=False
-    )
+    origins: Mapping[Place, Origin] | None = field(default=None, init=False, repr=False, compare=False)
     """Where values came from, as far as that is known."""
 
     @classmethod
@@ -139,7 +137,7 @@ class TaskConfig:
     def layer(self) -> Layer:
         """What is set here, and where it came from as far as that is known."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return Layer({name: value for name, value in given.items() if value is not None}, self.origins)
+        return Layer({name: value for name, value in given.items() if value is not None}, self.origins or {})
 
     def changed(self, **changes: Any) -> TaskConfig:
         """Return these settings with some fields replaced, for reasons that are not the user's."""
