@@ -37,7 +37,14 @@ _TEXTS: frozenset[Place] = frozenset(
         *(("dataset_args", BENCHMARK, name) for name in _OF_DATASET_ARGS),
     ]
 )
-_OBJECTS_OF_TEXTS = ("tags", "extra_headers")
+_ENDPOINTS: tuple[Place, ...] = ((), ("judge_model_args",))
+_OBJECTS_OF_TEXTS: frozenset[Place] = frozenset(
+    {
+        ("tags",),
+        *((*endpoint, "extra_headers") for endpoint in _ENDPOINTS),
+        *((*endpoint, "generation_config", "extra_headers") for endpoint in _ENDPOINTS),
+    }
+)
 _PATHS: tuple[Place, ...] = (
     *((name,) for name in PATH_FIELDS),
     ("judge_model_args", "api_key_file"),
@@ -286,7 +293,7 @@ def _line(node: yaml.Node) -> int:
 
 
 def _is_text(place: Place) -> bool:
-    return place in _TEXTS or any(name in _OBJECTS_OF_TEXTS for name in place[:-1])
+    return place in _TEXTS or place[:-1] in _OBJECTS_OF_TEXTS
 
 
 def _plain(text: str) -> Any:
