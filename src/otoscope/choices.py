@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "file_url")
+AUDIO_PARTS = ("input_audio", "audio_url", "data_uri", "bare_uri", "file_url")
 FALLBACK_AUDIO_PARTS = ("audio_url", "data_uri")
 """What is tried when an endpoint refuses the default. Not ``file_url``: it would tell a server, which may be
 anybody's, paths of this machine."""
@@ -10,6 +10,7 @@ PART_ORDERS = ("audio-first", "text-first")
 PROTOCOLS = ("default", "official")
 CONTROLS = ("silence", "shuffled", "no-audio")
 """What can be sent instead of the clip, to know what a score owes to the text."""
+PROVIDERS = ("openai", "azure", "gemini", "dashscope", "openrouter", "vllm", "sglang", "llama.cpp")
 HUBS = ("modelscope", "huggingface")
 TRACKERS = ("mlflow",)
 """Where runs can be logged. Each is the name of its library, and of our extra that installs it."""

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from otoscope.config import URL_FIELDS, EndpointSettings, FunctionSettings, JudgeSettings, Settings
+from otoscope.config import (
+    URL_FIELDS,
+    EndpointSettings,
+    FunctionSettings,
+    JudgeSettings,
+    ModelSettings,
+    Settings,
+)
 from otoscope.shell import shell_command
 
 Changes = Mapping[str, tuple[Any, Any]]
@@ -115,6 +122,7 @@ class _Way:
             yield _NEW_RUN
             return
         words = ["otoscope", "judge", str(self._path), "--judge-model-args", json.dumps(self._asked(judge))]
+        words += _provider("--judge-provider", judge.endpoint)
         words += ["--protocol", judge.protocol]
         words += [] if judge.swap else ["--no-swap"]
         if self.refused.keys() <= SAME_JUDGE:
@@ -154,16 +162,24 @@ class _Way:
         if self._answers_too:
             if isinstance(model := self._settings.model, FunctionSettings):
                 words += ["--model", model.spec or model.name]
+            words += _provider("--provider", model)
             words += _url("--api-url", urls.get("model.api_url"), self._model)
             if names := self._model.get("extra_headers"):
                 words += ["--extra-headers", json.dumps(dict.fromkeys(names, _ABSENT))]
         if self._settings.judge is None:
             words.append("--no-judge")
         else:
+            words += _provider("--judge-provider", self._settings.judge.endpoint)
             words += _url("--judge-api-url", urls.get("judge.api_url"), self._judge)
             if names := self._judge.get("extra_headers"):
                 words += ["--judge-model-args", json.dumps({"extra_headers": dict.fromkeys(names, _ABSENT)})]
         return f"  {shell_command(['otoscope', *words, *more])}"
+
+
+def _provider(flag: str, endpoint: ModelSettings) -> list[str]:
+    """Return the flag for whose key is used: no run keeps that."""
+    name = endpoint.provider if isinstance(endpoint, EndpointSettings) else None
+    return [flag, name] if name else []
 
 
 def _url(flag: str, url: str | None, stored: Mapping[str, Any]) -> list[str]:

@@ -50,6 +50,9 @@ class AudioPart:
             case "data_uri":
                 audio = {"data": AudioData(clip, data_uri), "format": clip.format_sent}
                 return {"type": "input_audio", "input_audio": audio}
+            case "bare_uri":
+                audio = {"data": AudioData(clip, "data:;base64,"), "format": clip.format_sent}
+                return {"type": "input_audio", "input_audio": audio}
             case "file_url":
                 return {"type": "audio_url", "audio_url": {"url": Path(clip.path).absolute().as_uri()}}
             case _:

@@ -32,7 +32,7 @@ from otoscope.chat_api.troubles import (
     meaning_of_break,
 )
 from otoscope.chat_api.wire_form import Message, WireForm, speaks_of_audio_part
-from otoscope.config import EndpointSettings
+from otoscope.config import PROVIDERS, EndpointSettings
 from otoscope.errors import EndpointError, did_you_mean
 from otoscope.records import FailureKind, Reply
 
@@ -57,6 +57,12 @@ _PLACE_ADVICE = {
     "model": "Check --model and --api-url",
     "judge": "Check --judge-model and --judge-api-url, or judge in here with --judge-model embedded",
 }
+
+
+def _key_advice(settings: EndpointSettings) -> str:
+    """Return how the right key is given."""
+    variable = None if settings.provider is None else PROVIDERS[settings.provider].key
+    return _KEY_ADVICE[settings.role] + (f"; for --provider it is read from {variable}" if variable else "")
 
 
 def called(settings: EndpointSettings) -> str:
@@ -281,7 +287,7 @@ class Server:
             text = f"{self._refusals_in_a_row} requests in a row were refused, the last one with {text}"
         if row.next in (Next.STOP, Next.STOP_UNLESS_SERVED):
             place = await self._place(text) if "{place}" in row.say else ""
-            self.refuse(row.say.format(text=text, key=_KEY_ADVICE[self.settings.role], place=place))
+            self.refuse(row.say.format(text=text, key=_key_advice(self.settings), place=place))
         if row.next is Next.ADAPT:
             if self._adapt(error, form, sent):
                 return Trouble(row.kind, text, Next.AT_ONCE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otoscope.benchmark import BENCHMARK
-from otoscope.config import BASELINE, EMBEDDED, TaskConfig, parse_limit, parse_object, shown_urls
+from otoscope.config import BASELINE, EMBEDDED, PROVIDERS, TaskConfig, parse_limit, parse_object, shown_urls
 from otoscope.config.checks import refuse_empty
 from otoscope.config.flags import PLACES_OF_FLAGS
 from otoscope.config.layers import Layer, Origin, Place, leaves
@@ -41,9 +41,9 @@ JUDGING_FLAGS = (
 """What makes a command that judges the same command again, beside its runs."""
 LIMIT_FLAGS = ("--max-judge-calls", "--max-judge-tokens", "--max-cost")
 """What is about one start of a run, and not stored with it."""
-DRY_RUN_KEY = {"OPENAI_API_KEY": "none"}
-"""A dry run sends nothing, so it needs no judge's key: whoever has one gives it for the real run."""
-FILE_OF_ONE_START = ("--api-key-file", "--judge-api-key-file", "--ca-file")
+DRY_RUN_KEYS = {provider.key: "none" for provider in PROVIDERS.values() if provider.key is not None}
+"""A dry run sends nothing, so it needs no key: whoever has one gives it for the real run."""
+OF_ONE_START = ("--provider", "--judge-provider", "--api-key-file", "--judge-api-key-file", "--ca-file")
 """What a run does not keep, and which holds no secret itself: given again by name."""
 SECRET_FLAGS = ("--api-key", "--judge-api-key", "--extra-headers")
 
@@ -74,6 +74,7 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
     config = TaskConfig(
         model=args.model,
         model_args=_object(args.model_args, "--model-args"),
+        provider=args.provider,
         api_url=args.api_url,
         api_key=args.api_key,
         api_key_file=args.api_key_file,
@@ -184,6 +185,7 @@ def _judge_args(args: argparse.Namespace) -> dict[str, Any] | None:
     given = _object(args.judge_model_args, "--judge-model-args") or {}
     for key, value, flag in (
         ("model_id", args.judge_model, "--judge-model"),
+        ("provider", args.judge_provider, "--judge-provider"),
         ("api_url", args.judge_api_url, "--judge-api-url"),
         ("api_key", args.judge_api_key, "--judge-api-key"),
         ("api_key_file", args.judge_api_key_file, "--judge-api-key-file"),

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from otoscope.cli.arguments import (
     CLIP_KINDS,
-    DRY_RUN_KEY,
-    FILE_OF_ONE_START,
+    DRY_RUN_KEYS,
     JUDGING_FLAGS,
     LIMIT_FLAGS,
+    OF_ONE_START,
     SECRET_FLAGS,
     URL_FLAGS,
     flag_name,
     given_flags,
     refuse_empty_flags,
 )
-from otoscope.cli.keys import JSON_FLAGS, holds_back, names_key_file, warning_of_keys, without_keys
+from otoscope.cli.keys import JSON_FLAGS, holds_back, says_whose_key, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, track_runs, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.config import FunctionSettings, shown_urls
@@ -96,7 +96,7 @@ class Command:
         from otoscope.evaluation import answer_and_judge, dry_run
         from otoscope.reports.plan import render_dry_run, render_settings
 
-        keyless = DRY_RUN_KEY if self._args.dry_run else {}
+        keyless = DRY_RUN_KEYS if self._args.dry_run else {}
         file = self._settings_file()
         asked = asked_for(self._args, file, self._environ)
         several = [one.settings({**keyless, **self._environ}) for one in asked]
@@ -254,13 +254,13 @@ class Command:
         else:
             words = ["eval", "--use-cache", str(self._run_path), *self._model_again]
         words += ["--no-judge"] if getattr(self._args, "no_judge", False) else []
-        files = list(FILE_OF_ONE_START)
+        files = list(OF_ONE_START)
         if "--no-judge" in (*words, *more):
             given = [flag for flag in given if not flag.startswith("--judge")]
             files = [flag for flag in files if not flag.startswith("--judge")]
         else:
             words += self._limits()
-            if words[0] == "eval" and "--judge-model-args" not in given and names_key_file(self._args):
+            if words[0] == "eval" and "--judge-model-args" not in given and says_whose_key(self._args):
                 files.append("--judge-model-args")
         words += given_flags(self._args, files)
         words += ["--judge-blank"] if self._args.judge_blank else []

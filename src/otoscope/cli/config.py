@@ -34,7 +34,7 @@ def add(commands: Any, add_flags: Callable[[argparse.ArgumentParser], None]) -> 
 
 def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the settings. Raises ``ConfigError`` for a file that cannot be read."""
-    from otoscope.cli.arguments import DRY_RUN_KEY
+    from otoscope.cli.arguments import DRY_RUN_KEYS
     from otoscope.cli.configured import asked_for, settings_file
     from otoscope.config.account import account, as_said, of_several
     from otoscope.config.files import text_of
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
         config, settings, error = one.config, None, None
         try:
             config = over_stored(one.config)
-            settings = one.settings({**DRY_RUN_KEY, **environ})
+            settings = one.settings({**DRY_RUN_KEYS, **environ})
         except OtoscopeError as trouble:
             error = trouble
             errors.append(trouble)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from otoscope.cli.arguments import DRY_RUN_KEY, FILE_FLAGS, given_flags, given_tags, judge_config
+from otoscope.cli.arguments import DRY_RUN_KEYS, FILE_FLAGS, given_flags, given_tags, judge_config
 from otoscope.cli.configured import of_judge, settings_file
 from otoscope.cli.terminal import complain, console
 from otoscope.config import TaskConfig
@@ -39,7 +39,7 @@ def dry_run(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 text = text.replace(str(run.lies_in), str(run.path))
             return text
 
-        environ = {**DRY_RUN_KEY, **environ}
+        environ = {**DRY_RUN_KEYS, **environ}
         try:
             found += look(config, [path for path in args.runs if not path.is_file()], environ)
             for run in made:

@@ -42,10 +42,11 @@ def _keeps_back(given: Mapping[str, Any]) -> bool:
     )
 
 
-def names_key_file(args: argparse.Namespace) -> bool:
-    """Whether ``--judge-model-args`` say which file holds the judge's key, which no run keeps."""
+def says_whose_key(args: argparse.Namespace) -> bool:
+    """Whether ``--judge-model-args`` say which file or variable holds the judge's key, which no run keeps."""
     flag = "--judge-model-args"
-    return bool(parse_object(_value(args, flag) or "{}", flag).get("api_key_file"))
+    given = parse_object(_value(args, flag) or "{}", flag)
+    return bool(given.get("api_key_file") or given.get("provider"))
 
 
 def warning_of_keys(args: argparse.Namespace) -> str | None:

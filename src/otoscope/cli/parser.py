@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
-from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS, PROVIDERS
 from otoscope.cli import compare, config, data, exchange, leaderboard, merge, reporting
 from otoscope.errors import did_you_mean
 
@@ -148,6 +148,11 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         "--model-args", metavar="JSON|K=V,...", help="what the class of a model in Python is built with"
     )
     group.add_argument(
+        "--provider",
+        choices=PROVIDERS,
+        help="stands for URL, key variable, form of the clip and streaming, where they are not given",
+    )
+    group.add_argument(
         "--api-url",
         metavar="URL",
         help="OpenAI-compatible URL, e.g. http://127.0.0.1:8000/v1; several servers of one model as A,B,C",
@@ -244,6 +249,7 @@ def _add_data_flags(parser: argparse.ArgumentParser) -> None:
 def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the judge")
     group.add_argument("--judge-model", metavar="NAME", help=f"default {PAPER_JUDGE}; or embedded")
+    group.add_argument("--judge-provider", choices=PROVIDERS, help="stands for URL and variable with the key")
     group.add_argument("--judge-api-url", metavar="URL", help="or OTOSCOPE_JUDGE_API_URL, or OPENAI_BASE_URL")
     group.add_argument("--judge-api-key", metavar="KEY", help="or OTOSCOPE_JUDGE_API_KEY, or OPENAI_API_KEY")
     group.add_argument("--judge-api-key-file", metavar="FILE", help="a file with its key alone, on one line")

@@ -13,6 +13,7 @@ environment itself is a parameter.
     ├── functions    a model or judge written in Python: what names it, and its source
     ├── key_files    a key in a file of its own
     ├── trust        certificates that vouch for servers
+    ├── providers    servers and hosted services by name
     ├── task         TaskConfig, laid over what was stored, and checked
     │   └── keywords its fields as keywords of a function
     ├── layers       settings laid over each other, each value with where it came from
@@ -47,6 +48,7 @@ from otoscope.config.functions import names_function, shown_name, whole_spec
 from otoscope.config.key_files import open_to_others
 from otoscope.config.keywords import TaskSettings
 from otoscope.config.layers import Layer, Origin, Place, located, origin_of
+from otoscope.config.providers import PROVIDERS, Provider
 from otoscope.config.resolution import resolve, resolve_data, resolve_weights
 from otoscope.config.settings import (
     AudioSettings,
@@ -80,6 +82,7 @@ __all__ = [
     "MP3_RATES",
     "OPENAI_URL",
     "PROMPT_TEMPLATE",
+    "PROVIDERS",
     "URL_FIELDS",
     "AudioPolicy",
     "AudioSettings",
@@ -95,6 +98,7 @@ __all__ = [
     "Origin",
     "Place",
     "PromptSettings",
+    "Provider",
     "RunSettings",
     "SelectionSettings",
     "Settings",

@@ -43,6 +43,7 @@ def endpoint_settings(
     *,
     role: Role,
     name: str,
+    provider: str | None,
     url: str,
     api_key: str | None,
     api_key_file: str | None,
@@ -120,6 +121,7 @@ def endpoint_settings(
         key_file=key_file,
         ca_file=ca_file,
         wait_ready=wait_ready,
+        provider=provider,
         others=tuple((other, given_key or its_own or own_key) for other, its_own in others),
     )
 

@@ -11,6 +11,7 @@ class TaskSettings(TypedDict, total=False):
     """The fields of :class:`TaskConfig`, but for those that functions take under names of their own."""
 
     model_args: dict[str, Any] | None
+    provider: str | None
     api_url: str | Sequence[str] | None
     api_key: str | None
     api_key_file: str | PathLike[str] | None

@@ -21,9 +21,9 @@ OF_ALL_MODELS = ("max_judge_calls", "max_judge_tokens", "max_cost")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from; ``name`` is the flag, the variable, the run, or the file with its line."""
+    """Where a value came from; ``name`` is the flag, variable, provider or run, or the file with its line."""
 
-    kind: Literal["stored", "file", "environment", "flag"]
+    kind: Literal["stored", "file", "environment", "flag", "provider"]
     name: str
 
     def __str__(self) -> str:
@@ -34,6 +34,8 @@ class Origin:
                 return f"environment variable {self.name}"
             case "flag":
                 return f"flag {self.name}"
+            case "provider":
+                return f"provider {self.name}"
             case "file":
                 return self.name
 

@@ -31,6 +31,7 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.endpoints import endpoint_settings, has_key, refuse_two_keys
 from otoscope.config.functions import function_judge, function_settings, names_file, names_function
+from otoscope.config.providers import PROVIDERS, key_of
 from otoscope.config.settings import EmbeddedSettings, JudgeSettings, ModelSettings
 from otoscope.config.spending import judge_price
 from otoscope.config.task import TaskConfig
@@ -38,7 +39,7 @@ from otoscope.config.trust import checked_ca_file
 from otoscope.config.variables import API_KEY, API_URL, JUDGE_API_KEY, JUDGE_API_URL, from_environment
 from otoscope.errors import ConfigError
 
-JUDGE_TEXTS = ("model_id", "api_url", "api_key", "api_key_file", "revision")
+JUDGE_TEXTS = ("model_id", "provider", "api_url", "api_key", "api_key_file", "revision")
 _JUDGE_KEYS = (
     *JUDGE_TEXTS,
     "generation_config",
@@ -83,13 +84,14 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
             "OPENAI_BASE_URL is the judge's and is never used for the model. (A model in Python is named "
             "--model file.py:NAME or --model module:NAME)"
         )
-    return endpoint_settings(
+    endpoint = endpoint_settings(
         role="model",
         name=config.model,
+        provider=config.provider,
         url=url,
         api_key=config.api_key,
         api_key_file=key_file,
-        environment_key=from_environment(API_KEY, environ),
+        environment_key=key_of(config.provider, environ) or from_environment(API_KEY, environ),
         ca_file=checked_ca_file(config.ca_file),
         revision=config.model_revision,
         base={} if config.generation_config == {} else ANSWER_PARAMETERS,
@@ -103,6 +105,13 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
         attempt_timeout=600.0,
         wait_ready=wait_ready,
     )
+    provider = None if config.provider is None else PROVIDERS[config.provider]
+    if provider is not None and not (provider.local or has_key(endpoint)):
+        raise ConfigError(
+            f"no key for {provider.title}: set {provider.key}, or give it with --api-key-file FILE, "
+            "OTOSCOPE_API_KEY or --api-key"
+        )
+    return endpoint
 
 
 def _is_function(config: TaskConfig, url: str | None) -> bool:
@@ -181,14 +190,22 @@ def judge_settings(
             concurrency=2,
         )
         return JudgeSettings(endpoint=embedded, protocol="default", swap=swap)
+    provider = args.get("provider")
+    # Another provider's key is not for this one.
+    own_key = (
+        from_environment(JUDGE_API_KEY, environ)
+        if provider is None
+        else environ.get("OTOSCOPE_JUDGE_API_KEY")
+    )
     endpoint = endpoint_settings(
         role="judge",
+        provider=provider,
         name=args.get("model_id") or PAPER_JUDGE,
         url=args.get("api_url") or from_environment(JUDGE_API_URL, environ) or OPENAI_URL,
         api_key=args.get("api_key"),
         api_key_file=args.get("api_key_file"),
         ca_file=checked_ca_file(config.ca_file),
-        environment_key=from_environment(JUDGE_API_KEY, environ),
+        environment_key=key_of(provider, environ) or own_key,
         revision=args.get("revision"),
         base=JUDGE_PARAMETERS[protocol],
         generation=_with_numbers(args["generation_config"], "judge_model_args.generation_config"),
@@ -201,12 +218,14 @@ def judge_settings(
         attempt_timeout=180.0,
         wait_ready=_wait_ready(config),
     )
-    if not has_key(endpoint):
+    if not (has_key(endpoint) or (provider is not None and PROVIDERS[provider].local)):
         # Who says that something is to be judged is not told to leave that for later.
         way = "  --no-judge                                                      answer now, judge later\n"
         later = way if config.no_judge is None else ""
+        of_provider = "" if provider is None else f"  {PROVIDERS[provider].key} in the environment\n"
         raise ConfigError(
             "no key for the judge. Give one of:\n"
+            f"{of_provider}"
             "  --judge-api-key-file FILE [--judge-api-url URL] [--judge-model NAME]  a file with the key\n"
             "  --judge-api-key KEY, likewise                                   the key itself\n"
             "  OTOSCOPE_JUDGE_API_KEY or OPENAI_API_KEY (and _API_URL / OPENAI_BASE_URL) in the environment\n"

@@ -50,6 +50,8 @@ from otoscope.config.variables import DATA_ROOT, cache_variable, from_environmen
 from otoscope.errors import ConfigError, did_you_mean
 
 _DATASET_KEYS = ("local_path", "dataset_id", "subset_list", "prompt_template", "extra_params", "shuffle")
+_NEVER_STORED = ("provider", "api_key", "api_key_file", "extra_headers")
+"""Of the judge's arguments; see ``STORED_FIELDS`` for the reasons."""
 _EXTRA_PARAMS = ("tasks", "do_swap")
 
 
@@ -268,7 +270,7 @@ def _stored(
         stored["model"] = model.spec or model.name
     place = {} if data.root is None else {"local_path": str(data.root.absolute())}
     stored["dataset_args"] = {BENCHMARK: {**dataset_args, **place}}
-    kept = {n: v for n, v in _without(judge_args, "api_key", "api_key_file", "extra_headers").items() if v}
+    kept = {n: v for n, v in _without(judge_args, *_NEVER_STORED).items() if v}
     if judge is not None:
         kept["model_id"] = judge.endpoint.name
         if isinstance(judge.endpoint, EndpointSettings):

@@ -48,6 +48,8 @@ class EndpointSettings:
     """The file that the key was read from."""
     ca_file: Path | None = None
     """Certificates (PEM) that vouch for the server, in place of the system's."""
+    provider: str | None = None
+    """The name, one of ``PROVIDERS``, that was given for it: its variable may hold the key."""
     others: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
     """The other replicas of the same model: ``url`` and ``authorization`` of each, in a fixed order."""
 

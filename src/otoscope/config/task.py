@@ -19,10 +19,13 @@ from otoscope.config.checks import (
 )
 from otoscope.config.defaults import BASELINE
 from otoscope.config.layers import Layer, Origin, Place, at, leaves
+from otoscope.config.providers import with_provider
 from otoscope.config.variables import replacing
+from otoscope.errors import Role
 
 TEXT_FIELDS = (
-    "model judge_model api_url api_key api_key_file ca_file model_revision protocol system_prompt part_order "
+    "model judge_model provider api_url api_key api_key_file ca_file model_revision protocol system_prompt "
+    "part_order "
     "audio_part answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
     "work_dir run_dir use_cache weights shard"
@@ -42,8 +45,10 @@ class TaskConfig:
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
     intersection is evaluated), ``prompt_template``, ``shuffle`` and ``extra_params.do_swap``.
-    ``judge_model_args`` has ``model_id``, ``api_url``, ``api_key``, ``api_key_file``,
+    ``judge_model_args`` has ``model_id``, ``provider``, ``api_url``, ``api_key``, ``api_key_file``,
     ``revision``, ``generation_config``, ``extra_body``, ``extra_headers``, ``rpm`` and ``tpm``.
+    ``provider``, also the judge's, is one of ``PROVIDERS``: it stands for a URL, the variable with the key,
+    the form of the clip and whether replies are streamed, where those are not given.
     ``api_url``, also the judge's, may be those of replicas of one model: ``"A,B,C"``, or a list.
     ``api_key_file`` is a file with the key alone on its first line. ``ca_file`` (PEM) holds the certificates
     that vouch for the model's and the judge's servers, in place of the system's.
@@ -67,6 +72,7 @@ class TaskConfig:
 
     model: Any = None
     model_args: dict[str, Any] | None = None
+    provider: str | None = None
     api_url: str | Sequence[str] | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
     api_key_file: str | PathLike[str] | None = None
@@ -156,6 +162,7 @@ class TaskConfig:
         judge = dict(below.get("judge_model_args") or {})
         # Never written by us: see STORED_FIELDS.
         judge.pop("api_key_file", None)
+        judge.pop("provider", None)
         if "judge_model_args" in below:
             below["judge_model_args"] = judge
         named = above.values.get("judge_model") or at(above.values, ("judge_model_args", "model_id"))
@@ -170,16 +177,16 @@ PATH_FIELDS = tuple(f.name for f in fields(TaskConfig) if "PathLike" in str(f.ty
 """The fields that are paths."""
 
 _NOT_STORED = frozenset(
-    "api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
+    "provider api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
     "allow_changed take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens "
     "max_cost track".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
 
-Nor what says which file is read for a key, or who is trusted to vouch for a server: a run that somebody else
-made could name any file of its user's, to be sent to an address of its own. Nor who is told of a run: another
-user's tracker is not this one's.
+Nor what says which file or variable is read for a key, or who is trusted to vouch for a server: a run that
+somebody else made could name any file of its user's, to be sent to an address of its own. Nor who is told of
+a run: another user's tracker is not this one's.
 """
 
 
@@ -236,7 +243,24 @@ def checked_config(config: TaskConfig, environ: Mapping[str, str]) -> TaskConfig
         if replacing(place, origin, environ) and isinstance(below := at(given, way), dict):
             below[last] = None
             del origins[place]
+    _let_provider_speak(given, (), "model", environ, origins)
+    if judge := given["judge_model_args"]:
+        _let_provider_speak(judge, ("judge_model_args",), "judge", environ, origins)
     return TaskConfig.from_layer(Layer(given, origins))
+
+
+def _let_provider_speak(
+    held: dict[str, Any], way: Place, role: Role, environ: Mapping[str, str], origins: dict[Place, Origin]
+) -> None:
+    """Fill in, where nothing else says it, what the provider stands for that one role's settings name."""
+    if (name := held.get("provider")) is None:
+        return
+    of_url = origins.get((*way, "api_url"))
+    stored = of_url is not None and of_url.kind == "stored"
+    for key, value in with_provider(held, role, environ, continued=stored).items():
+        if value is not None and held.get(key) is None:
+            held[key] = value
+            origins[(*way, key)] = Origin("provider", str(name))
 
 
 def judging_only(config: TaskConfig) -> TaskConfig:
@@ -249,6 +273,7 @@ def judging_only(config: TaskConfig) -> TaskConfig:
     return config.changed(
         model=BASELINE,
         model_args=None,
+        provider=None,
         api_url=None,
         generation_config=None,
         extra_body=None,

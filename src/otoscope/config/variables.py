@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from otoscope.benchmark import BENCHMARK
 from otoscope.config.layers import Origin, Place
+from otoscope.config.providers import PROVIDERS
 from otoscope.secrecy import in_url
 
 API_URL: Place = ("api_url",)
@@ -50,7 +51,7 @@ not among them: it speaks to every run, and this one has its own data."""
 _KEYS = (
     "OTOSCOPE_API_KEY",
     "OTOSCOPE_JUDGE_API_KEY",
-    "OPENAI_API_KEY",
+    *(provider.key for provider in PROVIDERS.values() if provider.key is not None),
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",
     "MODELSCOPE_API_TOKEN",
@@ -61,6 +62,7 @@ _URLS = (
     "OTOSCOPE_API_URL",
     "OTOSCOPE_JUDGE_API_URL",
     "OPENAI_BASE_URL",
+    "AZURE_OPENAI_ENDPOINT",
     "HF_ENDPOINT",
     "MODELSCOPE_ENDPOINT",
     "MLFLOW_TRACKING_URI",
