@@ -755,13 +755,14 @@ class ScriptedServer:
     async def _serve(self, listener: socket.socket, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = await self._loop.create_server(self._accept, sock=listener, backlog=1024, ssl=self.tls)
+        await self._loop.create_server(self._accept, sock=listener, backlog=1024, ssl=self.tls)
         ready.set()
         await self._stopping.wait()
-        server.close()
-        for _ in range(
-            10
-        ):  # a connection accepted just now appears, and ends, within a few turns of the loop
+        # Not by closing the server: a connection that was just accepted could not be attached to it any more,
+        # and its socket would be left open.
+        self._loop.remove_reader(listener)
+        listener.close()
+        for _ in range(5):  # such a connection appears within a few turns of the loop
             await asyncio.sleep(0)
             await self._drop_all()
 
