@@ -260,7 +260,8 @@ def _let_provider_speak(
     for key, value in with_provider(held, role, environ, continued=stored).items():
         if value is not None and held.get(key) is None:
             held[key] = value
-            origins[(*way, key)] = Origin("provider", str(name))
+            place: Place = (*way, key)
+            origins[place] = Origin("provider", str(name))
 
 
 def judging_only(config: TaskConfig) -> TaskConfig:
