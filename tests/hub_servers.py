@@ -1,7 +1,7 @@
 """Two hubs on loopback: as much of the protocols of ModelScope and Hugging Face as their own libraries use.
 
-One server speaks both. It lists, sends whole files and ranges, redirects large files elsewhere as the real
-hubs do, and misbehaves as it is told.
+One server speaks both; of Hugging Face's models, too. It lists, sends whole files and ranges, redirects large
+files elsewhere as the real hubs do, and misbehaves as it is told.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ class Asked:
 
 @dataclass
 class HubServer:
-    """A hub with one data set, and what it was asked. What it does can be changed at any time."""
+    """A hub with one data set or model, and what it was asked. What it does can be changed at any time."""
 
     files: dict[str, bytes]
     """By path in the data set."""
     dataset: str
+    """Its id, or that of the model."""
+    kind: str = "datasets"
+    """Or ``models``."""
     sizes: dict[str, int] = field(default_factory=dict)
     """What the listing says instead of the truth."""
     gone: set[str] = field(default_factory=set)
@@ -173,12 +176,17 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == f"/api/v1/datasets/{hub.dataset}":
             self._note("", "about")
             self._json({"Code": 200, "Success": True, "Data": {"Id": 7, "Type": 1, "Name": hub.dataset}})
-        elif found := re.fullmatch(rf"/api/datasets/{name}(?:/revision/[^/]+)?", path):
+        elif found := re.fullmatch(rf"/api/{hub.kind}/{name}(?:/revision/([^/]+))?", path):
             self._note("", "about")
+            if found[1] not in (None, "main", hub.revision):
+                self._json({"error": "no such revision"}, status=404, missing="Revision")
+                return
             self._json({"id": hub.dataset, "sha": hub.revision, "siblings": [], "_id": "1", "tags": []})
-        elif found := re.fullmatch(rf"/api/datasets/{name}/tree/[^/]+(?:/(.*))?", path):
+        elif found := re.fullmatch(rf"/api/{hub.kind}/{name}/tree/[^/]+(?:/(.*))?", path):
             self._huggingface_listing(found[1] or "", query)
-        elif found := re.fullmatch(rf"/datasets/{name}/resolve/[^/]+/(.*)", path):
+        elif found := re.fullmatch(
+            rf"{'/datasets' if hub.kind == 'datasets' else ''}/{name}/resolve/[^/]+/(.*)", path
+        ):
             self._file(found[1])
         else:
             self._note(path, "about")
