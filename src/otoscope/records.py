@@ -352,6 +352,8 @@ class FailureKind(str, Enum):
     REJECTED = "rejected"
     TOO_LARGE = "too_large"
     CONTEXT_TOO_SMALL = "context_too_small"
+    OUT_OF_MEMORY = "out_of_memory"
+    """A local model's device has no room for this sample, even alone."""
     CONTENT_FILTER = "content_filter"
     NO_ANSWER = "no_answer"
     BLANK_AFTER_FILTER = "blank_after_filter"
@@ -388,6 +390,7 @@ _PASSING = frozenset(
         FailureKind.RATE_LIMITED,
         FailureKind.SERVER_ERROR,
         FailureKind.BAD_REPLY,
+        FailureKind.OUT_OF_MEMORY,
         FailureKind.NO_ANSWER,
         FailureKind.CUT_WHILE_THINKING,
         FailureKind.UNPARSEABLE,

@@ -110,11 +110,23 @@ class _Way:
         if "model.source_sha256" in self.refused:
             yield "For the old values the file that the model lies in would have to be as it was."
             return
+        if "model.checkpoint" in self.refused:
+            yield from self._old_checkpoint()
+            return
         if lacking:
             yield f"{', '.join(lacking)}: only another version of Otoscope goes on with the old values."
             return
         yield "To go on with the old values:"
         yield self._going_on({name: old for name, (old, _) in self._changes.items() if name in URL_FIELDS})
+
+    def _old_checkpoint(self) -> Iterator[str]:
+        """Yield how to go on with what a local model was."""
+        was = self._changes["model.checkpoint"][0] or {}
+        if commit := was.get("commit"):
+            yield "To go on with the old weights:"
+            yield self._going_on({}, "--model-revision", str(commit))
+        else:
+            yield "model.checkpoint: the run goes on with the model's files as they were; these are others."
 
     def _copy_for_the_new_judge(self) -> Iterator[str]:
         judge = self._settings.judge

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from otoscope.backends.python_model import AudioQuestion, Built, PythonModel, one
-from otoscope.errors import EndpointError, Role
+from otoscope.errors import EndpointError, OtoscopeError, Role
 from otoscope.records import Failure, FailureKind, Reply
 
 HUNG_LIMIT = 3
@@ -61,7 +61,7 @@ class Threads:
         try:
             self._built = await asyncio.wrap_future(self._free[0].submit(self._model.build))
         except BaseException as error:
-            if isinstance(error, (asyncio.CancelledError, EndpointError)):
+            if isinstance(error, (asyncio.CancelledError, OtoscopeError)):
                 raise
             settings = self._model.settings
             failure = Built(settings, lambda: None, one).failure(error)

@@ -25,7 +25,7 @@ from types import ModuleType, TracebackType
 from typing import Any, NamedTuple
 
 from otoscope.audio.heard import AudioClip, DamagedClipError
-from otoscope.config import FunctionSettings
+from otoscope.config import FunctionSettings, LocalSettings
 from otoscope.config.functions import METHODS
 from otoscope.errors import ConfigError, OtoscopeError, did_you_mean
 from otoscope.records import Failure, FailureKind, Reply
@@ -56,7 +56,7 @@ _Put = Callable[[Sequence[AudioQuestion]], Sequence[Any]]
 class PythonModel(NamedTuple):
     """A model that was found and looks right, but is not built yet."""
 
-    settings: FunctionSettings
+    settings: FunctionSettings | LocalSettings
     build: Callable[[], Built]
     """Builds it, which may take minutes. Raises whatever its class raises."""
     batched: bool
@@ -67,7 +67,9 @@ class PythonModel(NamedTuple):
 class Built:
     """A model that can be asked. Who calls it sees to it that not more ask at a time than it can bear."""
 
-    def __init__(self, settings: FunctionSettings, call: Callable[..., Any], put: _Put) -> None:
+    def __init__(
+        self, settings: FunctionSettings | LocalSettings, call: Callable[..., Any], put: _Put
+    ) -> None:
         self._name = settings.name
         self._secrets = forms(settings.secrets)
         self._call = call

@@ -30,7 +30,7 @@ from otoscope.cli.arguments import (
 from otoscope.cli.keys import JSON_FLAGS, holds_back, says_whose_key, warning_of_keys, without_keys
 from otoscope.cli.reporting import has_page, track_runs, write_page_apart
 from otoscope.cli.terminal import as_json, complain, console
-from otoscope.config import FunctionSettings, shown_urls
+from otoscope.config import FunctionSettings, LocalSettings, shown_urls
 from otoscope.errors import (
     EndpointError,
     LimitReachedError,
@@ -67,7 +67,7 @@ class Command:
         self._runs = _Runs([])
         self._judge_is_gone = False
         self._model_again: list[str] = []
-        """What names a model that no run directory's word is enough for."""
+        """What no run directory's word is enough for: a model in Python, trust in the code of weights."""
         self._reached: LimitReachedError | None = None
 
     def run(self) -> int:
@@ -116,6 +116,8 @@ class Command:
         (settings,) = several
         if isinstance(settings.model, FunctionSettings):
             self._model_again = ["--model", settings.model.spec or settings.model.name]
+        if isinstance(settings.model, LocalSettings) and settings.model.trust_remote_code:
+            self._model_again = ["--model-args", "trust_remote_code=true"]
         try:
             run = self._with_display(
                 lambda on_event, stop: answer_and_judge(settings, on_event=on_event, stop=stop)

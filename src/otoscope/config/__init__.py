@@ -8,6 +8,7 @@ environment itself is a parameter.
 
     resolution       resolve(): what the user asked for becomes Settings
     ├── models       the model and the judge: where they are and how they are asked
+    ├── local        a model of the user's own in this process: how it is loaded and asked
     ├── spending     what the judge may use, and what its tokens cost
     ├── endpoints    one endpoint: its parameters, key and headers
     ├── functions    a model or judge written in Python: what names it, and its source
@@ -59,6 +60,7 @@ from otoscope.config.settings import (
     HubSettings,
     JudgeLimits,
     JudgeSettings,
+    LocalSettings,
     ModelSettings,
     PromptSettings,
     RunSettings,
@@ -94,6 +96,7 @@ __all__ = [
     "JudgeLimits",
     "JudgeSettings",
     "Layer",
+    "LocalSettings",
     "ModelSettings",
     "Origin",
     "Place",

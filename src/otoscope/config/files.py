@@ -155,7 +155,9 @@ class _Reader:
             if isinstance(holder, dict) and isinstance(text := holder.get(last), str) and text.strip():
                 holder[last] = self._whole(text)
         model = read.values.get("model")
-        if isinstance(model, str) and model.rpartition(":")[0].endswith(".py"):
+        if isinstance(model, str) and (
+            model.startswith(("./", "../")) or model.rpartition(":")[0].endswith(".py")
+        ):
             read.values["model"] = self._whole(model)
         return Layer(
             {name: value for name, value in read.values.items() if value is not None},

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otoscope.config.audio_policy import AS_IS
-from otoscope.config.settings import EndpointSettings, FunctionSettings, ModelSettings, Settings
+from otoscope.config.settings import (
+    EndpointSettings,
+    FunctionSettings,
+    LocalSettings,
+    ModelSettings,
+    Settings,
+)
 from otoscope.errors import ConfigError, did_you_mean
 
 URL_FIELDS = ("model.api_url", "judge.api_url")
@@ -16,6 +22,8 @@ file of Python may have been changed where it does not matter."""
 _REVISED = ("api_url", "source_sha256")
 """What does not count where both sides name the same revision: then that is the model's identity."""
 
+_PLACEMENT = ("device_map", "max_memory", "offload_folder")
+"""What a local model is told of where to lie; it answers the same anywhere, but for rounding."""
 _UNSAID = {"prompt.audio_policy": AS_IS}
 """What a value is that a run's fingerprint does not name."""
 
@@ -72,9 +80,20 @@ def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[st
         for name in sorted({*old, *new}):
             unsaid = _UNSAID.get(f"{part}.{name}")
             was, is_now = (side.get(name, unsaid) for side in (old, new))
-            if was != is_now and not (name in _REVISED and same_revision):
+            if (
+                was != is_now
+                and not (name in _REVISED and same_revision)
+                and not _says_nothing(name, old, new)
+            ):
                 changes[f"{part}.{name}"] = (was, is_now)
     return changes
+
+
+def _says_nothing(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a difference is none: a local model is its weights, and a dry run does not look for those."""
+    if name == "checkpoint":
+        return "checkpoint" in new and new["checkpoint"] is None
+    return name == "revision" and bool(old.get("checkpoint")) and "checkpoint" in new
 
 
 def allowed_changes(names: Iterable[str]) -> tuple[str, ...]:
@@ -97,6 +116,14 @@ def _model_fingerprint(model: ModelSettings, weights: Mapping[str, Mapping[str, 
             "revision": model.revision,
             "source_sha256": model.source_sha256,
             "arguments": dict(model.arguments),
+        }
+    if isinstance(model, LocalSettings):
+        return {
+            "name": model.name,
+            "revision": model.revision,
+            "parameters": dict(model.parameters),
+            "model_args": {n: v for n, v in model.model_args.items() if n not in _PLACEMENT},
+            "checkpoint": None if model.checkpoint is None else dict(model.checkpoint),
         }
     return {
         "name": model.name,

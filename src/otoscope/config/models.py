@@ -31,6 +31,7 @@ from otoscope.config.defaults import (
 )
 from otoscope.config.endpoints import endpoint_settings, has_key, refuse_two_keys
 from otoscope.config.functions import function_judge, function_settings, names_file, names_function
+from otoscope.config.local import is_local, local_settings
 from otoscope.config.providers import PROVIDERS, key_of
 from otoscope.config.settings import EmbeddedSettings, JudgeSettings, ModelSettings
 from otoscope.config.spending import judge_price
@@ -58,13 +59,19 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
     if config.model is None:
         raise ConfigError(
             "no model: name the one that the server serves with --model NAME, one in Python with --model "
-            "file.py:NAME, or --model baseline for the recogniser and language model inside of this process"
+            "file.py:NAME, weights with --model FOLDER or --model org/name (Hugging Face), or "
+            "--model baseline for the recogniser and language model inside of this process"
         )
     url = checked_urls(config.api_url, "api_url") or from_environment(API_URL, environ)
     if _is_function(config, url):
         return function_settings(config, environ)
+    if not url and config.model != BASELINE and is_local(config.model):
+        return local_settings(config, environ)
     if config.model_args:
-        raise ConfigError("--model-args is for a model in Python (--model file.py:NAME): leave it out")
+        raise ConfigError(
+            "--model-args is for a model in this process (--model file.py:NAME, a folder, or a hub's "
+            "org/name without a URL): leave it out"
+        )
     rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
     key_file = checked_text(config.api_key_file, "api_key_file")
     refuse_two_keys(config.api_key, key_file, "model")
@@ -82,7 +89,8 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
             f"no endpoint for the model {config.model!r}: give its OpenAI-compatible URL with --api-url URL "
             "(or OTOSCOPE_API_URL), for example --api-url http://127.0.0.1:8000/v1. "
             "OPENAI_BASE_URL is the judge's and is never used for the model. (A model in Python is named "
-            "--model file.py:NAME or --model module:NAME)"
+            "--model file.py:NAME or --model module:NAME; weights that lie here, or on the Hugging Face hub, "
+            "--model FOLDER or --model org/name)"
         )
     endpoint = endpoint_settings(
         role="model",

@@ -35,6 +35,7 @@ from otoscope.config.settings import (
     FunctionSettings,
     HubSettings,
     JudgeSettings,
+    LocalSettings,
     ModelSettings,
     PromptSettings,
     RunSettings,
@@ -268,6 +269,10 @@ def _stored(
         stored["api_url"] = model.shown_url
     if isinstance(model, FunctionSettings):
         stored["model"] = model.spec or model.name
+    if isinstance(model, LocalSettings):
+        stored["model"] = model.source
+        stored["model_args"] = dict(model.model_args)
+        stored |= {"model_revision": model.revision} if model.revision else {}
     place = {} if data.root is None else {"local_path": str(data.root.absolute())}
     stored["dataset_args"] = {BENCHMARK: {**dataset_args, **place}}
     kept = {n: v for n, v in _without(judge_args, *_NEVER_STORED).items() if v}

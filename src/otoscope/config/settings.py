@@ -118,7 +118,39 @@ class FunctionSettings:
         return {}
 
 
-ModelSettings = EndpointSettings | EmbeddedSettings | FunctionSettings
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """A model of the user's own, or of a hub, that transformers runs inside of this process."""
+
+    role: Role
+    name: str
+    """The folder's own name, or the hub's id."""
+    source: str
+    """The folder, absolute; or the id on the Hugging Face hub."""
+    on_hub: bool
+    revision: str | None
+    """On the hub a branch, tag or commit; of a folder what its user calls it."""
+    parameters: Mapping[str, Any]
+    """The decoding as a server would be asked for it; what is not named is the model's own to say."""
+    model_args: Mapping[str, Any]
+    """What ``from_pretrained`` is told beside: dtype, device_map, attn_implementation and the like."""
+    trust_remote_code: bool
+    """Whether Python code that comes with the model is run. Said at each start, never stored."""
+    calls: int
+    """Samples that are answered at once."""
+    concurrency: int
+    """Samples that may wait for it, as for a model in Python."""
+    timeout: float
+    """Seconds for one batch."""
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Keys of the environment, which are taken out of tracebacks."""
+    folder: Path | None = None
+    """Where its files lie, once they were looked up."""
+    checkpoint: Mapping[str, str] | None = None
+    """What tells these weights from others, once they were looked up: the hub's commit, or a digest."""
+
+
+ModelSettings = EndpointSettings | EmbeddedSettings | FunctionSettings | LocalSettings
 """Whatever answers, or judges."""
 
 

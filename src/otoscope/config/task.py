@@ -34,13 +34,18 @@ TEXT_FIELDS = (
 _MAY_BE_OBJECTS = ("model", "judge_model")
 
 
+TRUST = "trust_remote_code"
+"""The model argument that no run directory decides about: whether code that comes with weights is run."""
+
+
 @dataclass(kw_only=True)
 class TaskConfig:
     """What a user asks for, under the names that the field's most used tool has for it.
 
     ``model`` is the name of one behind ``api_url``; or what names one in Python (``"module:name"``,
     ``"path/to/file.py:name"``), or that itself: a function, an object, or a class, which is built with
-    ``model_args``. ``judge_model`` is the judge's name, or a function from a prompt to the judge's text.
+    ``model_args``; or a folder with weights, or a model of the Hugging Face hub (``"org/name"``), which is
+    loaded with them. ``judge_model`` is the judge's name, or a function from a prompt to the judge's text.
     ``dataset_args`` has one key, ``air_bench_chat``, with ``local_path`` (the root that contains
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
@@ -165,6 +170,8 @@ class TaskConfig:
         judge.pop("provider", None)
         if "judge_model_args" in below:
             below["judge_model_args"] = judge
+        if isinstance(below.get("model_args"), Mapping):
+            below["model_args"] = {n: v for n, v in below["model_args"].items() if n != TRUST}
         named = above.values.get("judge_model") or at(above.values, ("judge_model_args", "model_id"))
         if named is not None and judge.get("model_id") not in (None, named):
             of_judge = ("judge_model_args", "judge_batch_size", "judge_price")

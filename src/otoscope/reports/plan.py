@@ -22,6 +22,7 @@ from otoscope.config import (
     FunctionSettings,
     JudgeLimits,
     JudgeSettings,
+    LocalSettings,
     ModelSettings,
     Settings,
 )
@@ -48,6 +49,8 @@ def render_settings(settings: Settings, console: Console) -> None:
     if not prompt.is_the_benchmarks:
         console.print(Text("The model's prompt is not the benchmark's.", style="bold yellow"))
     rows = [("model", _model(settings.model))]
+    if isinstance(settings.model, LocalSettings):
+        rows.append(("asked", f"{_parameters(settings.model)}; {prompt.part_order}"))
     if isinstance(settings.model, EndpointSettings):
         audio = f"audio as {prompt.audio_part}, {prompt.part_order}" if control != "no-audio" else "no audio"
         rows.append(("sent", f"{_parameters(settings.model)}; {audio}"))
@@ -234,6 +237,10 @@ def _model(endpoint: ModelSettings) -> str:
         revision = f" ({endpoint.revision})" if endpoint.revision else ""
         return f"{endpoint.name}{f'({given})' if given else ''}{revision}, Python, {endpoint.calls} at a time"
     revision = f" ({endpoint.revision})" if endpoint.revision else ""
+    if isinstance(endpoint, LocalSettings):
+        where = "from Hugging Face" if endpoint.on_hub else f"in {endpoint.source}"
+        loaded = "".join(f", {name}={_json(value)}" for name, value in endpoint.model_args.items())
+        return f"{endpoint.name}{revision} {where}, by transformers, {endpoint.calls} at a time{loaded}"
     at_most = f"{endpoint.concurrency} at a time{_rate(endpoint)}"
     waited = f", waited for up to {endpoint.wait_ready:g} s" if endpoint.wait_ready else ""
     return f"{endpoint.name}{revision} at {endpoint.shown_url}, {at_most}{waited}"

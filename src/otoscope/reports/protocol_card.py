@@ -124,7 +124,7 @@ def _sent(summary: Summary, role: str, say: Catalogue) -> str:
 
 
 def _weights(part: Mapping[str, Any]) -> Iterator[str]:
-    weights = part.get("weights")
+    weights = part.get("weights") or part.get("checkpoint")
     for file, digest in weights.items() if isinstance(weights, Mapping) else ():
         yield f"{file} {digest}"
 

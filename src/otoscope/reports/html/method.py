@@ -45,7 +45,7 @@ def _endpoint(run: Reported, role: str) -> Iterator[Fact]:
     variants: Sequence[Mapping[str, Any]] = observed.get("parameters") or ()
     if variants:
         yield Fact(said("html.sent"), [_sent(variant, len(variants)) for variant in variants])
-    if weights := requested.get("weights"):
+    if weights := requested.get("weights") or requested.get("checkpoint"):
         yield Fact(said("html.weights"), [f"{name}: {digest}" for name, digest in weights.items()])
 
 
