@@ -151,8 +151,8 @@ class Parts:
                 from otoscope.backends.function import FunctionJudge
 
                 return FunctionJudge(self._workers(judge))
-            case LocalSettings():
-                raise RuntimeError("no setting makes a local model a judge")
+            case _:
+                raise RuntimeError(f"no setting makes a judge of {judge.told}")
 
     def stop_asking(self) -> None:
         """Keep every endpoint from beginning new calls: a run that stops lets those in flight end."""

@@ -6,13 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otoscope.config.audio_policy import AS_IS
-from otoscope.config.settings import (
-    EndpointSettings,
-    FunctionSettings,
-    LocalSettings,
-    ModelSettings,
-    Settings,
-)
+from otoscope.config.settings import Settings
 from otoscope.errors import ConfigError, did_you_mean
 
 URL_FIELDS = ("model.api_url", "judge.api_url")
@@ -22,8 +16,6 @@ file of Python may have been changed where it does not matter."""
 _REVISED = ("api_url", "source_sha256")
 """What does not count where both sides name the same revision: then that is the model's identity."""
 
-_PLACEMENT = ("device_map", "max_memory", "offload_folder")
-"""What a local model is told of where to lie; it answers the same anywhere, but for rounding."""
 _UNSAID = {"prompt.audio_policy": AS_IS}
 """What a value is that a run's fingerprint does not name."""
 
@@ -42,7 +34,7 @@ def fingerprint(
     weights = weights or {}
     model, prompt, judge = settings.model, settings.prompt, settings.judge
     requested: dict[str, Any] = {
-        "model": _model_fingerprint(model, weights),
+        "model": model.identity(weights),
         "prompt": {
             "template": prompt.template,
             "system": prompt.system,
@@ -56,7 +48,7 @@ def fingerprint(
     }
     if judge is not None:
         requested["judge"] = {
-            **_model_fingerprint(judge.endpoint, weights),
+            **judge.endpoint.identity(weights),
             "protocol": judge.protocol,
             "do_swap": judge.swap,
             "prompt_sha256": judge_prompt_sha256,
@@ -105,40 +97,3 @@ def allowed_changes(names: Iterable[str]) -> tuple[str, ...]:
                 f"only {', '.join(_WAIVABLE)} can, since anything else changes what is measured"
             )
     return tuple(names)
-
-
-def _model_fingerprint(model: ModelSettings, weights: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    if isinstance(model, EndpointSettings):
-        return _endpoint_fingerprint(model)
-    if isinstance(model, FunctionSettings):
-        return {
-            "name": model.name,
-            "revision": model.revision,
-            "source_sha256": model.source_sha256,
-            "arguments": dict(model.arguments),
-        }
-    if isinstance(model, LocalSettings):
-        return {
-            "name": model.name,
-            "revision": model.revision,
-            "parameters": dict(model.parameters),
-            "model_args": {n: v for n, v in model.model_args.items() if n not in _PLACEMENT},
-            "checkpoint": None if model.checkpoint is None else dict(model.checkpoint),
-        }
-    return {
-        "name": model.name,
-        "parameters": dict(model.parameters),
-        "weights": dict(weights.get(model.name, {})),
-    }
-
-
-def _endpoint_fingerprint(endpoint: EndpointSettings) -> dict[str, Any]:
-    return {
-        "name": endpoint.name,
-        "revision": endpoint.revision,
-        "api_url": endpoint.shown_url,
-        "parameters": dict(endpoint.parameters),
-        "extra_body": dict(endpoint.extra_body),
-        # Names only: a header's value may be a key, and a renewed key changes nothing.
-        "extra_headers": sorted(name.lower() for name in endpoint.extra_headers),
-    }

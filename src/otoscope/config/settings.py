@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,11 @@ from otoscope.config.shard import Shard
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
 from otoscope.records import Price
+
+_Weights = Mapping[str, Mapping[str, str]]
+"""The SHA-256 of the files behind each embedded model, by its name."""
+_PLACEMENT = ("device_map", "max_memory", "offload_folder")
+"""What a local model is told of where to lie; it answers the same anywhere, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,33 @@ class EndpointSettings:
         """What lives and dies as one, whatever it is asked for: host and port. Of replicas, the first's."""
         return urlsplit(self.url).netloc
 
+    @property
+    def told(self) -> str:
+        """The model, as people are told of it at the start."""
+        limits = [
+            f"{limit:,.12g} {what}{'' if limit == 1 else 's'}"
+            for limit, what in ((self.rpm, "request"), (self.tpm, "token"))
+            if limit is not None
+        ]
+        rate = f", at most {' and '.join(limits)} a minute" if limits else ""
+        waited = f", waited for up to {self.wait_ready:g} s" if self.wait_ready else ""
+        return (
+            f"{self.name}{_in_brackets(self.revision)} at {self.shown_url}, {self.concurrency} at a time"
+            f"{rate}{waited}"
+        )
+
+    def identity(self, _weights: _Weights) -> dict[str, Any]:
+        """Return what is requested of it that answers, or verdicts, depend on: its part of a fingerprint."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "api_url": self.shown_url,
+            "parameters": dict(self.parameters),
+            "extra_body": dict(self.extra_body),
+            # Names only: a header's value may be a key, and a renewed key changes nothing.
+            "extra_headers": sorted(name.lower() for name in self.extra_headers),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
@@ -84,6 +117,16 @@ class EmbeddedSettings:
     parameters: Mapping[str, Any]
     concurrency: int
     """Calls that may wait for the model at a time; it does one after the other."""
+
+    @property
+    def told(self) -> str:
+        """The model, as people are told of it at the start."""
+        return f"{self.name}, inside of this process"
+
+    def identity(self, weights: _Weights) -> dict[str, Any]:
+        """Return its part of a fingerprint."""
+        of_files = dict(weights.get(self.name, {}))
+        return {"name": self.name, "parameters": dict(self.parameters), "weights": of_files}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +160,21 @@ class FunctionSettings:
         """What it is asked with beside the question: nothing that is known here."""
         return {}
 
+    @property
+    def told(self) -> str:
+        """The model, as people are told of it at the start."""
+        given = _in_brackets(_listed(self.arguments)).strip()
+        return f"{self.name}{given}{_in_brackets(self.revision)}, Python, {self.calls} at a time"
+
+    def identity(self, _weights: _Weights) -> dict[str, Any]:
+        """Return its part of a fingerprint."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "source_sha256": self.source_sha256,
+            "arguments": dict(self.arguments),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
@@ -148,6 +206,32 @@ class LocalSettings:
     """Where its files lie, once they were looked up."""
     checkpoint: Mapping[str, str] | None = None
     """What tells these weights from others, once they were looked up: the hub's commit, or a digest."""
+
+    @property
+    def told(self) -> str:
+        """The model, as people are told of it at the start."""
+        where = "from Hugging Face" if self.on_hub else f"in {self.source}"
+        loaded = f", {_listed(self.model_args)}" if self.model_args else ""
+        name = f"{self.name}{_in_brackets(self.revision)}"
+        return f"{name} {where}, by transformers, {self.calls} at a time{loaded}"
+
+    def identity(self, _weights: _Weights) -> dict[str, Any]:
+        """Return its part of a fingerprint."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "parameters": dict(self.parameters),
+            "model_args": {n: v for n, v in self.model_args.items() if n not in _PLACEMENT},
+            "checkpoint": None if self.checkpoint is None else dict(self.checkpoint),
+        }
+
+
+def _in_brackets(text: str | None) -> str:
+    return f" ({text})" if text else ""
+
+
+def _listed(given: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
 
 
 ModelSettings = EndpointSettings | EmbeddedSettings | FunctionSettings | LocalSettings

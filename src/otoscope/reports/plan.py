@@ -17,9 +17,7 @@ from rich.text import Text
 
 from otoscope.benchmark import TASKS
 from otoscope.config import (
-    EmbeddedSettings,
     EndpointSettings,
-    FunctionSettings,
     JudgeLimits,
     JudgeSettings,
     LocalSettings,
@@ -48,7 +46,7 @@ def render_settings(settings: Settings, console: Console) -> None:
         print_wrapped(console, Text(f"{told}.", style="bold reverse yellow"))
     if not prompt.is_the_benchmarks:
         console.print(Text("The model's prompt is not the benchmark's.", style="bold yellow"))
-    rows = [("model", _model(settings.model))]
+    rows = [("model", settings.model.told)]
     if isinstance(settings.model, LocalSettings):
         rows.append(("asked", f"{_parameters(settings.model)}; {prompt.part_order}"))
     if isinstance(settings.model, EndpointSettings):
@@ -216,7 +214,7 @@ def _samples(count: int) -> str:
 def _judge(judge: JudgeSettings) -> list[tuple[str, str]]:
     orders = "both orders" if judge.swap else "one order only (the reference first)"
     asked = f"{_parameters(judge.endpoint)}; protocol {judge.protocol}, {orders}"
-    rows = [("judge", _model(judge.endpoint)), ("asked", asked)]
+    rows = [("judge", judge.endpoint.told), ("asked", asked)]
     if (price := judge.price) is not None:
         rows.append(("price", f"{price.prompt:,.12g} in and {price.completion:,.12g} out, a million tokens"))
     return rows
@@ -227,32 +225,6 @@ def _limits(limits: JudgeLimits) -> str:
     told += [f"{limits.tokens:,.12g} tokens"] if limits.tokens is not None else []
     told += [f"a cost of {limits.cost:,.12g}"] if limits.cost is not None else []
     return f"at most {', '.join(told)} for the judge, with what the run used before" if told else ""
-
-
-def _model(endpoint: ModelSettings) -> str:
-    if isinstance(endpoint, EmbeddedSettings):
-        return f"{endpoint.name}, inside of this process"
-    if isinstance(endpoint, FunctionSettings):
-        given = ", ".join(f"{name}={_json(value)}" for name, value in endpoint.arguments.items())
-        revision = f" ({endpoint.revision})" if endpoint.revision else ""
-        return f"{endpoint.name}{f'({given})' if given else ''}{revision}, Python, {endpoint.calls} at a time"
-    revision = f" ({endpoint.revision})" if endpoint.revision else ""
-    if isinstance(endpoint, LocalSettings):
-        where = "from Hugging Face" if endpoint.on_hub else f"in {endpoint.source}"
-        loaded = "".join(f", {name}={_json(value)}" for name, value in endpoint.model_args.items())
-        return f"{endpoint.name}{revision} {where}, by transformers, {endpoint.calls} at a time{loaded}"
-    at_most = f"{endpoint.concurrency} at a time{_rate(endpoint)}"
-    waited = f", waited for up to {endpoint.wait_ready:g} s" if endpoint.wait_ready else ""
-    return f"{endpoint.name}{revision} at {endpoint.shown_url}, {at_most}{waited}"
-
-
-def _rate(endpoint: EndpointSettings) -> str:
-    limits = [
-        f"{limit:,.12g} {what}{'' if limit == 1 else 's'}"
-        for limit, what in ((endpoint.rpm, "request"), (endpoint.tpm, "token"))
-        if limit is not None
-    ]
-    return f", at most {' and '.join(limits)} a minute" if limits else ""
 
 
 def _parameters(endpoint: ModelSettings) -> str:
