@@ -576,6 +576,9 @@ def test_a_stopped_run_says_how_to_go_on_and_that_works(tmp_path: Path, data: Pa
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
+    # What was in flight is kept, and nothing was begun after the stop.
+    asked = (tmp_path / "asked.txt").read_text(encoding="utf-8").splitlines()
+    assert len(asked) == len(lines(answers)) < 5
     words = told.split("Resume with:\n  otoscope ")[1].split("\n")[0].split()
     assert words[:5] == ["eval", "--use-cache", "run", "--model", f"{tmp_path}/model.py:answer"]
     refused = otoscope("eval", "--use-cache", "run", "--no-judge", cwd=tmp_path)

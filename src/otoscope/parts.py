@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from otoscope import embedded
 from otoscope.backends import Backend
@@ -33,9 +33,11 @@ Rates = dict[tuple[tuple[str, str, str], float | None, float | None], RateLimit]
 
 if TYPE_CHECKING:
     from otoscope.backends.calling import Workers
+    from otoscope.backends.function import FunctionBackend, FunctionJudge
     from otoscope.backends.python_model import PythonModel
 
 
+_Asked = TypeVar("_Asked", "FunctionBackend", "FunctionJudge")
 RENDERED_PROMPT = "rendered_prompt.txt"
 """The file of a run that has the first prompt as a local model read it."""
 
@@ -101,7 +103,7 @@ class Parts:
         self._budget = budget
         # One language model for all that is inside of this process.
         self._language_model = embedded.language_model(folders)
-        self._endpoints: list[ChatEndpoint | Replicas] = []
+        self._asked: list[ChatEndpoint | Replicas | FunctionBackend | FunctionJudge] = []
         self._rates: Rates = {} if rates is None else rates
         self._told: set[Path] = set()
         """Key files that were spoken of."""
@@ -134,11 +136,12 @@ class Parts:
             case FunctionSettings():
                 from otoscope.backends.function import FunctionBackend
 
-                return FunctionBackend(self._workers(model), prompt)
+                return self._stopped_with_others(FunctionBackend(self._workers(model), prompt))
             case LocalSettings():
                 from otoscope.backends.function import FunctionBackend
 
-                return FunctionBackend(self._threads(self._local(model, prompt)), prompt)
+                workers = self._threads(self._local(model, prompt))
+                return self._stopped_with_others(FunctionBackend(workers, prompt))
 
     async def judge_model(self, judge: ModelSettings, *, served_before: bool) -> JudgeModel:
         """Return what is asked for verdicts."""
@@ -150,14 +153,18 @@ class Parts:
             case FunctionSettings():
                 from otoscope.backends.function import FunctionJudge
 
-                return FunctionJudge(self._workers(judge))
+                return self._stopped_with_others(FunctionJudge(self._workers(judge)))
             case _:
                 raise RuntimeError(f"no setting makes a judge of {judge.told}")
 
     def stop_asking(self) -> None:
-        """Keep every endpoint from beginning new calls: a run that stops lets those in flight end."""
-        for endpoint in self._endpoints:
-            endpoint.stop_asking()
+        """Keep whatever is asked from beginning new calls: a run that stops lets those in flight end."""
+        for asked in self._asked:
+            asked.stop_asking()
+
+    def _stopped_with_others(self, asked: _Asked) -> _Asked:
+        self._asked.append(asked)
+        return asked
 
     def _local(self, settings: LocalSettings, prompt: PromptSettings) -> PythonModel:
         from otoscope.backends import python_model
@@ -220,7 +227,7 @@ class Parts:
                 settings, self._notify, served_before=served_before, rate=rate, gate=gate, budget=budget
             )
         await self._stack.enter_async_context(endpoint)
-        self._endpoints.append(endpoint)
+        self._asked.append(endpoint)
         return endpoint
 
     def _notify(self, message: str) -> None:

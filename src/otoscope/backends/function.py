@@ -33,6 +33,10 @@ class FunctionBackend:
         """Build the model. Raises ``EndpointError`` when it cannot be."""
         await self._workers.start()
 
+    def stop_asking(self) -> None:
+        """Begin no call any more: whoever waits for one gets ``asyncio.CancelledError``."""
+        self._batches.stop()
+
     async def answer(
         self,
         sample: Sample,
@@ -81,6 +85,10 @@ class FunctionJudge:
         """Build it. Raises ``EndpointError`` when it cannot be."""
         await self._workers.start()
 
+    def stop_asking(self) -> None:
+        """Begin no call any more: whoever waits for one gets ``asyncio.CancelledError``."""
+        self._batches.stop()
+
     async def ask(self, messages: Sequence[Mapping[str, Any]], **_overrides: Any) -> Reply | Failure:
         """Return its reply to a prompt. It has no parameters that could be overridden."""
         return await self._batches.ask(AudioQuestion(None, str(messages[-1]["content"])))
@@ -107,9 +115,18 @@ class _Batches:
         self._waiting: list[_Waiting] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._settling: asyncio.TimerHandle | None = None
+        self._over = False
+
+    def stop(self) -> None:
+        """Send nothing any more, and let whoever waits for that know."""
+        self._over = True
+        for waiting in self._waiting:
+            waiting.future.cancel()
 
     async def ask(self, question: AudioQuestion) -> Reply | Failure:
         """Return what became of a question."""
+        if self._over:
+            raise asyncio.CancelledError("no more is asked: the run stops")
         waiting = _Waiting(question, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._send(settled=False)
@@ -125,7 +142,7 @@ class _Batches:
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
-        while self._waiting and len(self._calls) < self._workers.calls:
+        while self._waiting and len(self._calls) < self._workers.calls and not self._over:
             if len(self._waiting) < self._workers.batch and not settled:
                 loop = asyncio.get_running_loop()
                 self._settling = loop.call_later(SETTLE, lambda: self._send(settled=True))
@@ -148,7 +165,7 @@ class _Batches:
                 # One of them may have spoilt it for all.
                 for waiting, result in zip(batch, results, strict=True):
                     alone = [result]
-                    if _is_error(result) and not waiting.future.done():
+                    if _is_error(result) and not (waiting.future.done() or self._over):
                         alone = list(await self._workers.call([waiting.question]))
                     _end(waiting, alone[0])
                 return
