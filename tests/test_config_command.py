@@ -86,11 +86,14 @@ def test_a_model_that_fails_costs_no_other_its_run(tmp_path: Path) -> None:
             "stopped,", "done:", "done:",
         ]  # fmt: skip
         (again,) = commands(done.stderr)
-        (tmp_path / file).write_text((tmp_path / file).read_text().replace(GONE, server.url))
+        (tmp_path / file).write_text(
+            (tmp_path / file).read_text(encoding="utf-8").replace(GONE, server.url), encoding="utf-8"
+        )
         resumed = otoscope(*again, "--allow-changed", "model.api_url", cwd=tmp_path)
         assert resumed.returncode == 0, resumed.stderr
     runs = {
-        json.loads((run / "summary.json").read_text())["model"] for run in (tmp_path / "outputs").iterdir()
+        json.loads((run / "summary.json").read_text(encoding="utf-8"))["model"]
+        for run in (tmp_path / "outputs").iterdir()
     }
     assert runs == {"gone", "fine", "bare"}
     assert len(list((tmp_path / "outputs").iterdir())) == 3
@@ -188,7 +191,8 @@ def test_one_model_s_file_is_resumed_with_its_flags(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", each=1)
     (tmp_path / "one.yaml").write_text(
         f"model: m\napi_url: {GONE}\nlimit: 1\n"
-        f"dataset_args: {{air_bench_chat: {{local_path: {data}}}}}\nno_judge: true\nmax_judge_calls: 3\n"
+        f"dataset_args: {{air_bench_chat: {{local_path: {data}}}}}\nno_judge: true\nmax_judge_calls: 3\n",
+        encoding="utf-8",
     )
     with ScriptedServer() as server:
         failed = otoscope("eval", "--config", "one.yaml", "--tasks", "music_QA", cwd=tmp_path)
@@ -245,7 +249,8 @@ def test_a_file_says_who_judges_stored_answers(tmp_path: Path) -> None:
         assert otoscope(*again, cwd=tmp_path).returncode == 0
         assert by_kind(server) == {"model": 16, "judge": 32}
         (tmp_path / file).write_text(
-            (tmp_path / file).read_text().replace("max_judge_calls: 20", "protocol: x")
+            (tmp_path / file).read_text(encoding="utf-8").replace("max_judge_calls: 20", "protocol: x"),
+            encoding="utf-8",
         )
         wrong = otoscope("judge", "runs/a", "--config", file, cwd=tmp_path)
         assert wrong.returncode == 2

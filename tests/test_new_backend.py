@@ -37,7 +37,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rest = text[place.end() if how == "instead of" else place.start() :]
         between = "\n\n\n" if code.startswith("@") else ""
         path.write_text(
-            text[: place.start()] + code.rstrip("\n") + (between or "\n" * (how == "before")) + rest, "utf-8"
+            text[: place.start()] + code.rstrip("\n") + (between or "\n" * (how == "before")) + rest,
+            encoding="utf-8",
         )
     return root
 

@@ -330,7 +330,7 @@ def test_the_environment_stands_above_a_file(tmp_path: Path) -> None:
     of_environment = tuple(OWN[name] for name in OWN)
     assert places(settled(tmp_path, text, OPENAI | OWN)) == of_environment
     key = tmp_path / "key"
-    key.write_text("in-a-file")
+    key.write_text("in-a-file", encoding="utf-8")
     by_file = text.replace("api_key: file-key", f"api_key_file: {key}")
     assert places(settled(tmp_path, by_file))[1] == "in-a-file"
     assert places(settled(tmp_path, by_file, OWN))[1] == "env-model-key"
@@ -395,6 +395,6 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     real = tmp_path / "real" / "configs"
     real.mkdir(parents=True)
     (tmp_path / "link").symlink_to(real)
-    (real / "s.yaml").write_text("work_dir: ../out\n")
+    (real / "s.yaml").write_text("work_dir: ../out\n", encoding="utf-8")
     (layer,) = read_settings(tmp_path / "link" / "s.yaml").models
     assert layer.values["work_dir"] == str(tmp_path.resolve() / "real" / "out")

@@ -111,7 +111,7 @@ def merge(
         refuse_other_data(sources)
         chosen = together(sources, partial=partial)
         # The same run, whichever way its sources were listed.
-        sources.sort(key=lambda source: (str(source.manifest.get("created_at")), source.manifest["run_id"]))
+        sources.sort(key=_place_in_line)
         taken = owners(sources)
         merged_from = [source.named(place) for source in sources]
         if earlier is not None and _same(earlier.get("merged_from"), merged_from):
@@ -170,6 +170,12 @@ def _sweep(place: Path) -> None:
         for name in _FILES:
             (place / name).unlink(missing_ok=True)
     shutil.rmtree(place / _STAGING, ignore_errors=True)
+
+
+def _place_in_line(source: Source) -> tuple[str, str, str]:
+    # Array jobs are begun within the same second.
+    shard = str(source.selection.get("shard") or "").rjust(20)
+    return str(source.manifest.get("created_at")), shard, source.manifest["run_id"]
 
 
 def _same(before: object, now: Sequence[Json]) -> bool:
