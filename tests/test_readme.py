@@ -63,6 +63,7 @@ def test_every_flag_that_is_named_exists() -> None:
     helps = "".join(otoscope(*command.split(), "--help").stdout for command in commands)
     known = {*re.findall(flag, helps), "--update-golden", "--runs", "--small-clips"}
     known |= {"--array", "--open-mode", "--port", "--requeue", "--signal"}  # Slurm's and vLLM's
+    known |= {"--address", "--block", "--gpus-per-node", "--head"}  # Ray's, and Slurm's beside it
     # Of the servers that docs/how-to/servers.md starts.
     known |= {"--port", "--max-model-len", "--model-path", "--sampling-defaults", "--mmproj"}
     for path in (REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *(REPOSITORY / "docs").rglob("*.md")):

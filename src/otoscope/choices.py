@@ -11,6 +11,8 @@ PROTOCOLS = ("default", "official")
 CONTROLS = ("silence", "shuffled", "no-audio")
 """What can be sent instead of the clip, to know what a score owes to the text."""
 PROVIDERS = ("openai", "azure", "gemini", "dashscope", "openrouter", "vllm", "sglang", "llama.cpp")
+ENGINES = ("ray",)
+"""What can carry out the calls of a model in this process's place."""
 HUBS = ("modelscope", "huggingface")
 TRACKERS = ("mlflow",)
 """Where runs can be logged. Each is the name of its library, and of our extra that installs it."""

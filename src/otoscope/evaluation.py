@@ -141,7 +141,7 @@ async def answer_and_judge(
     settings = await asyncio.to_thread(located, settings, stop.heeded(tell))
     models = [settings.model, *([settings.judge.endpoint] if settings.judge is not None else [])]
     prepared = await asyncio.to_thread(prepare, models, settings.weights, stop.heeded(tell))
-    with opened(settings, _about(data, settings)) as (store, lock):
+    with contextlib.closing(prepared), opened(settings, _about(data, settings)) as (store, lock):
         owed = what_is_owed(store, data.samples, settings, clip_changed=clips.changed, mended=clips.mended)
         await asyncio.to_thread(clips.refuse_over_limit, owed.answers)
         budget = budget or _budget(settings, store.judge_spent)
@@ -155,7 +155,7 @@ async def answer_and_judge(
                 judge=judge,
                 orders=judged_orders(store.manifest),
                 slots=Slots(
-                    settings.model.concurrency, settings.judge.endpoint.concurrency if settings.judge else 0
+                    parts.slots(settings.model), settings.judge.endpoint.concurrency if settings.judge else 0
                 ),
                 judge_blank=settings.run.judge_blank,
                 on_event=tell,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +16,7 @@ from otoscope import embedded
 from otoscope.backends import Backend
 from otoscope.chat_api import Budget, ChatEndpoint, Gate, RateLimit, Replicas
 from otoscope.config import (
+    LOCAL_RAY,
     EmbeddedSettings,
     EndpointSettings,
     FunctionSettings,
@@ -23,6 +27,7 @@ from otoscope.config import (
     WeightsSettings,
     open_to_others,
 )
+from otoscope.errors import ConfigError
 from otoscope.judge import JudgeModel
 from otoscope.llm import EmbeddedJudge
 from otoscope.records import Event, Notice
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from otoscope.backends.calling import Workers
     from otoscope.backends.function import FunctionBackend, FunctionJudge
     from otoscope.backends.python_model import PythonModel
+    from otoscope.backends.ray_workers import Cluster
 
 
 _Asked = TypeVar("_Asked", "FunctionBackend", "FunctionJudge")
@@ -48,6 +54,13 @@ class Prepared:
 
     folders: Mapping[str, Path]
     functions: Sequence[PythonModel]
+    cluster: Cluster | None = None
+    """Where the model that answers is asked, if not in this process."""
+
+    def close(self) -> None:
+        """Leave the cluster. May be called again."""
+        if self.cluster is not None:
+            self.cluster.leave()
 
 
 def prepare(
@@ -55,7 +68,9 @@ def prepare(
 ) -> Prepared:
     """Make sure that models inside of this process can run: fetch weights, import what is in Python. Blocks.
 
-    Raises ``ConfigError`` as :func:`otoscope.embedded.prepare` does, and for Python that holds no model.
+    Also that there is a cluster where one is asked for. Raises ``ConfigError`` as
+    :func:`otoscope.embedded.prepare` does, for Python that holds no model, and for a cluster that is not
+    there or has too little.
     """
     functions = [model for model in models if isinstance(model, FunctionSettings)]
     found: list[PythonModel] = []
@@ -63,7 +78,24 @@ def prepare(
         from otoscope.backends import python_model
 
         found = [python_model.find(model) for model in functions]
-    return Prepared(embedded.prepare(models, weights, tell), found)
+    folders = embedded.prepare(models, weights, tell)
+    return Prepared(folders, found, _cluster(found, tell))
+
+
+def _cluster(found: Sequence[PythonModel], tell: Callable[[Event], None]) -> Cluster | None:
+    for model in found:
+        settings = model.settings
+        if isinstance(settings, FunctionSettings) and settings.engine is not None:
+            if importlib.util.find_spec("ray") is None:
+                raise ConfigError("--engine ray needs Ray: pip install 'otoscope[ray]'")
+            from otoscope.backends import python_model, ray_workers
+
+            sent = replace(settings, arguments=dict(settings.arguments), secrets=())
+            find = partial(python_model.find, sent)
+            engine = settings.engine
+            tell(Notice("starting Ray" if engine.address == LOCAL_RAY else f"joining Ray ({engine.address})"))
+            return ray_workers.Cluster(engine, model, find)
+    return None
 
 
 def located(settings: Settings, tell: Callable[[Event], None], *, fetch: bool = True) -> Settings:
@@ -97,6 +129,7 @@ class Parts:
         run_path: Path | None = None,
     ) -> None:
         self._run_path = run_path
+        self._prepared = prepared
         self._functions = prepared.functions
         self._folders = folders = prepared.folders
         self._tell = tell
@@ -112,6 +145,7 @@ class Parts:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Parts:  # noqa: PYI034 (Self needs Python 3.11)
+        self._stack.push_async_callback(asyncio.to_thread, self._prepared.close)
         self._stack.push_async_callback(self._language_model.close)
         return self
 
@@ -157,6 +191,11 @@ class Parts:
             case _:
                 raise RuntimeError(f"no setting makes a judge of {judge.told}")
 
+    def slots(self, model: ModelSettings) -> int:
+        """Return how many samples may be answered at a time, their clips ready."""
+        cluster = self._prepared.cluster
+        return model.concurrency * (1 if cluster is None else cluster.needs.workers)
+
     def stop_asking(self) -> None:
         """Keep whatever is asked from beginning new calls: a run that stops lets those in flight end."""
         for asked in self._asked:
@@ -191,6 +230,13 @@ class Parts:
             self._notify(f"{RENDERED_PROMPT} cannot be written ({error.strerror}); the run goes on")
 
     def _workers(self, settings: FunctionSettings) -> Workers:
+        cluster = self._prepared.cluster
+        if cluster is not None and settings.engine is not None:
+            from otoscope.backends.ray_workers import RayWorkers
+
+            workers = RayWorkers(cluster, self._notify)
+            self._stack.push_async_callback(workers.close)
+            return workers
         spec, target = settings.spec, settings.target
         found = next(
             one

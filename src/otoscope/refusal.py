@@ -174,6 +174,7 @@ class _Way:
         if self._answers_too:
             if isinstance(model := self._settings.model, FunctionSettings):
                 words += ["--model", model.spec or model.name]
+                words += model.engine.flags if model.engine is not None else []
             words += _provider("--provider", model)
             words += _url("--api-url", urls.get("model.api_url"), self._model)
             if names := self._model.get("extra_headers"):

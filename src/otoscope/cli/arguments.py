@@ -74,6 +74,10 @@ def task_config(args: argparse.Namespace) -> TaskConfig:
     config = TaskConfig(
         model=args.model,
         model_args=_object(args.model_args, "--model-args"),
+        engine=args.engine,
+        ray_address=args.ray_address,
+        ray_workers=args.ray_workers,
+        gpus_per_model=args.gpus_per_model,
         provider=args.provider,
         api_url=args.api_url,
         api_key=args.api_key,

@@ -115,7 +115,9 @@ class Command:
             return self._eval_all(several)
         (settings,) = several
         if isinstance(settings.model, FunctionSettings):
+            engine = settings.model.engine
             self._model_again = ["--model", settings.model.spec or settings.model.name]
+            self._model_again += engine.flags if engine is not None else []
         if isinstance(settings.model, LocalSettings) and settings.model.trust_remote_code:
             self._model_again = ["--model-args", "trust_remote_code=true"]
         try:

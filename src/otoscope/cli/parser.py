@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from otoscope._version import __version__
 from otoscope.benchmark import BENCHMARK, PAPER_JUDGE, TASK_GROUPS, TASKS
-from otoscope.choices import AUDIO_PARTS, CONTROLS, HUBS, PART_ORDERS, PROTOCOLS, PROVIDERS
+from otoscope.choices import AUDIO_PARTS, CONTROLS, ENGINES, HUBS, PART_ORDERS, PROTOCOLS, PROVIDERS
 from otoscope.cli import compare, config, data, exchange, leaderboard, merge, reporting
 from otoscope.errors import did_you_mean
 
@@ -146,6 +146,22 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--model-args", metavar="JSON|K=V,...", help="what the class of a model in Python is built with"
+    )
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="ask models in Python on Ray, one for each GPU, here or on a cluster; needs the extra ray",
+    )
+    group.add_argument(
+        "--gpus-per-model", type=float, metavar="X", help="on Ray (default 1 where there are some, else 0)"
+    )
+    group.add_argument(
+        "--ray-workers", type=int, metavar="N", help="how many models (default: one a GPU, or else a CPU)"
+    )
+    group.add_argument(
+        "--ray-address",
+        metavar="ADDR",
+        help="host:port of a cluster, or auto (default: RAY_ADDRESS, else a Ray of its own is started)",
     )
     group.add_argument(
         "--provider",

@@ -11,6 +11,7 @@ environment itself is a parameter.
     ├── local        a model of the user's own in this process: how it is loaded and asked
     ├── spending     what the judge may use, and what its tokens cost
     ├── endpoints    one endpoint: its parameters, key and headers
+    ├── engines      what carries its calls out, where that is not this process
     ├── functions    a model or judge written in Python: what names it, and its source
     ├── key_files    a key in a file of its own
     ├── trust        certificates that vouch for servers
@@ -39,6 +40,7 @@ from otoscope.config.defaults import (
     EMBEDDED,
     HUGGINGFACE_URL,
     JUDGE_PARAMETERS,
+    LOCAL_RAY,
     MODELSCOPE_URL,
     OPENAI_URL,
     PROMPT_TEMPLATE,
@@ -63,6 +65,7 @@ from otoscope.config.settings import (
     LocalSettings,
     ModelSettings,
     PromptSettings,
+    RaySettings,
     RunSettings,
     SelectionSettings,
     Settings,
@@ -80,6 +83,7 @@ __all__ = [
     "EMBEDDED",
     "HUGGINGFACE_URL",
     "JUDGE_PARAMETERS",
+    "LOCAL_RAY",
     "MODELSCOPE_URL",
     "MP3_RATES",
     "OPENAI_URL",
@@ -102,6 +106,7 @@ __all__ = [
     "Place",
     "PromptSettings",
     "Provider",
+    "RaySettings",
     "RunSettings",
     "SelectionSettings",
     "Settings",

@@ -20,6 +20,7 @@ from otoscope.config.checks import (
     or_default,
 )
 from otoscope.config.endpoints import SECRET_FIELD
+from otoscope.config.engines import ray_settings
 from otoscope.config.settings import FunctionSettings
 from otoscope.config.task import TaskConfig
 from otoscope.config.variables import environment_secrets
@@ -90,6 +91,7 @@ def function_settings(config: TaskConfig, environ: Mapping[str, str]) -> Functio
             or_default(generation.get("timeout"), 600.0), "generation_config.timeout", low=0.001
         ),
         secrets=tuple(environment_secrets(environ)),
+        engine=ray_settings(config, environ),
     )
 
 

@@ -11,6 +11,10 @@ class TaskSettings(TypedDict, total=False):
     """The fields of :class:`TaskConfig`, but for those that functions take under names of their own."""
 
     model_args: dict[str, Any] | None
+    engine: str | None
+    ray_address: str | None
+    ray_workers: int | None
+    gpus_per_model: float | None
     provider: str | None
     api_url: str | Sequence[str] | None
     api_key: str | None

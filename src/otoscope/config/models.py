@@ -30,6 +30,7 @@ from otoscope.config.defaults import (
     PROMPT_TEMPLATE,
 )
 from otoscope.config.endpoints import endpoint_settings, has_key, refuse_two_keys
+from otoscope.config.engines import refuse_engine
 from otoscope.config.functions import function_judge, function_settings, names_file, names_function
 from otoscope.config.local import is_local, local_settings
 from otoscope.config.providers import PROVIDERS, key_of
@@ -66,12 +67,14 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
     if _is_function(config, url):
         return function_settings(config, environ)
     if not url and config.model != BASELINE and is_local(config.model):
+        refuse_engine(config)
         return local_settings(config, environ)
     if config.model_args:
         raise ConfigError(
             "--model-args is for a model in this process (--model file.py:NAME, a folder, or a hub's "
             "org/name without a URL): leave it out"
         )
+    refuse_engine(config)
     rpm, tpm = checked_rate(config.rpm, "rpm"), checked_rate(config.tpm, "tpm")
     key_file = checked_text(config.api_key_file, "api_key_file")
     refuse_two_keys(config.api_key, key_file, "model")

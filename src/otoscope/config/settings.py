@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from otoscope.choices import PART_ORDERS
 from otoscope.config.audio_policy import AudioPolicy
-from otoscope.config.defaults import PROMPT_TEMPLATE
+from otoscope.config.defaults import LOCAL_RAY, PROMPT_TEMPLATE
 from otoscope.config.shard import Shard
 from otoscope.config.urls import display_url
 from otoscope.errors import Role
@@ -130,6 +130,26 @@ class EmbeddedSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """Actors of Ray that hold a model each."""
+
+    address: str
+    """Of a cluster (``host:port``), ``auto`` for the one of this machine, ``local`` for one of its own."""
+    gpus: float | None
+    """For each model; ``None``: one where the cluster has some."""
+    workers: int | None
+    """How many models; ``None``: as many as fit."""
+
+    @property
+    def flags(self) -> list[str]:
+        """What asks for it again: no run keeps it, since another start may have another cluster."""
+        words = ["--engine", "ray"]
+        for flag, value in (("--gpus-per-model", self.gpus), ("--ray-workers", self.workers)):
+            words += [flag, f"{value:g}"] if value is not None else []
+        return words + (["--ray-address", self.address] if self.address != LOCAL_RAY else [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSettings:
     """A model, or a judge, written in Python by the user."""
 
@@ -154,6 +174,9 @@ class FunctionSettings:
     """Seconds for one call."""
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Keys of the environment, which are taken out of its tracebacks."""
+    engine: RaySettings | None = None
+    """What carries its calls out; ``None``: threads of this process. ``calls`` and ``concurrency`` are then
+    each worker's."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -164,7 +187,10 @@ class FunctionSettings:
     def told(self) -> str:
         """The model, as people are told of it at the start."""
         given = _in_brackets(_listed(self.arguments)).strip()
-        return f"{self.name}{given}{_in_brackets(self.revision)}, Python, {self.calls} at a time"
+        name = f"{self.name}{given}{_in_brackets(self.revision)}"
+        if self.engine is None:
+            return f"{name}, Python, {self.calls} at a time"
+        return f"{name}, Python on Ray ({self.engine.address}), {self.calls} at a time for each worker"
 
     def identity(self, _weights: _Weights) -> dict[str, Any]:
         """Return its part of a fingerprint."""

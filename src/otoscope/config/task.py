@@ -28,7 +28,7 @@ TEXT_FIELDS = (
     "part_order "
     "audio_part answer_filter label "
     "audio_policy control dataset_hub dataset_dir "
-    "work_dir run_dir use_cache weights shard"
+    "work_dir run_dir use_cache weights shard engine ray_address"
 ).split()
 
 _MAY_BE_OBJECTS = ("model", "judge_model")
@@ -46,6 +46,10 @@ class TaskConfig:
     ``"path/to/file.py:name"``), or that itself: a function, an object, or a class, which is built with
     ``model_args``; or a folder with weights, or a model of the Hugging Face hub (``"org/name"``), which is
     loaded with them. ``judge_model`` is the judge's name, or a function from a prompt to the judge's text.
+    ``engine`` ``"ray"`` has one in Python asked on Ray (the extra ``ray``), with ``eval_batch_size`` for each
+    of its workers: ``ray_workers`` says how many of them hold a model, ``gpus_per_model`` what each gets
+    (fractions as Ray has them), and ``ray_address`` which cluster is joined (``host:port`` or ``auto``;
+    without it a Ray of this machine is started, or that of ``RAY_ADDRESS`` joined).
     ``dataset_args`` has one key, ``air_bench_chat``, with ``local_path`` (the root that contains
     ``Chat/``; without it the data set comes from ``dataset_hub``, into ``dataset_dir`` or the hub's own
     cache), ``dataset_id`` (a copy on the hub), ``subset_list`` and ``extra_params.tasks`` (their
@@ -77,6 +81,10 @@ class TaskConfig:
 
     model: Any = None
     model_args: dict[str, Any] | None = None
+    engine: str | None = None
+    ray_address: str | None = None
+    ray_workers: int | None = None
+    gpus_per_model: float | None = None
     provider: str | None = None
     api_url: str | Sequence[str] | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
@@ -186,14 +194,14 @@ PATH_FIELDS = tuple(f.name for f in fields(TaskConfig) if "PathLike" in str(f.ty
 _NOT_STORED = frozenset(
     "provider api_key api_key_file ca_file judge_model extra_headers work_dir run_dir use_cache retry_failed "
     "allow_changed take_over audio_cache_size no_judge judge_blank max_judge_calls max_judge_tokens "
-    "max_cost track".split()
+    "max_cost track engine ray_address ray_workers gpus_per_model".split()
 )
 STORED_FIELDS = frozenset(f.name for f in fields(TaskConfig) if f.init) - _NOT_STORED
 """The fields that a run's manifest keeps: no keys, and nothing that is about one start of it alone.
 
 Nor what says which file or variable is read for a key, or who is trusted to vouch for a server: a run that
 somebody else made could name any file of its user's, to be sent to an address of its own. Nor who is told of
-a run: another user's tracker is not this one's.
+a run, or which cluster is sent code: another user's tracker or cluster is not this one's.
 """
 
 
@@ -281,6 +289,10 @@ def judging_only(config: TaskConfig) -> TaskConfig:
     return config.changed(
         model=BASELINE,
         model_args=None,
+        engine=None,
+        ray_address=None,
+        ray_workers=None,
+        gpus_per_model=None,
         provider=None,
         api_url=None,
         generation_config=None,
