@@ -23,6 +23,7 @@ from otoscope.config import (
     LocalSettings,
     ModelSettings,
     PromptSettings,
+    RaySettings,
     Settings,
     WeightsSettings,
     open_to_others,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 
 _Asked = TypeVar("_Asked", "FunctionBackend", "FunctionJudge")
-RENDERED_PROMPT = "rendered_prompt.txt"
-"""The file of a run that has the first prompt as a local model read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +78,31 @@ def prepare(
 
         found = [python_model.find(model) for model in functions]
     folders = embedded.prepare(models, weights, tell)
-    return Prepared(folders, found, _cluster(found, tell))
+    cluster = None
+    for model in models:
+        if isinstance(model, (FunctionSettings, LocalSettings)) and model.engine is not None:
+            cluster = _cluster(model, model.engine, found, tell)
+    return Prepared(folders, found, cluster)
 
 
-def _cluster(found: Sequence[PythonModel], tell: Callable[[Event], None]) -> Cluster | None:
-    for model in found:
-        settings = model.settings
-        if isinstance(settings, FunctionSettings) and settings.engine is not None:
-            if importlib.util.find_spec("ray") is None:
-                raise ConfigError("--engine ray needs Ray: pip install 'otoscope[ray]'")
-            from otoscope.backends import python_model, ray_workers
+def _cluster(
+    model: FunctionSettings | LocalSettings,
+    engine: RaySettings,
+    found: Sequence[PythonModel],
+    tell: Callable[[Event], None],
+) -> Cluster:
+    """Join, or start, the Ray that is to ask a model, and see that there is room for it."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("--engine ray needs Ray: pip install 'otoscope[ray]'")
+    from otoscope.backends import python_model, ray_workers
 
-            sent = replace(settings, arguments=dict(settings.arguments), secrets=())
-            find = partial(python_model.find, sent)
-            engine = settings.engine
-            tell(Notice("starting Ray" if engine.address == LOCAL_RAY else f"joining Ray ({engine.address})"))
-            return ray_workers.Cluster(engine, model, find)
-    return None
+    tell(Notice("starting Ray" if engine.address == LOCAL_RAY else f"joining Ray ({engine.address})"))
+    if isinstance(model, LocalSettings):
+        return ray_workers.Cluster(engine, model, batched=True)
+    batched = next(one.batched for one in found if one.settings is model)
+    # What is sent is plain, and holds no secret.
+    sent = replace(model, arguments=dict(model.arguments), secrets=())
+    return ray_workers.Cluster(engine, model, batched=batched, find=partial(python_model.find, sent))
 
 
 def located(settings: Settings, tell: Callable[[Event], None], *, fetch: bool = True) -> Settings:
@@ -174,8 +181,7 @@ class Parts:
             case LocalSettings():
                 from otoscope.backends.function import FunctionBackend
 
-                workers = self._threads(self._local(model, prompt))
-                return self._stopped_with_others(FunctionBackend(workers, prompt))
+                return self._stopped_with_others(FunctionBackend(self._local(model, prompt), prompt))
 
     async def judge_model(self, judge: ModelSettings, *, served_before: bool) -> JudgeModel:
         """Return what is asked for verdicts."""
@@ -205,38 +211,25 @@ class Parts:
         self._asked.append(asked)
         return asked
 
-    def _local(self, settings: LocalSettings, prompt: PromptSettings) -> PythonModel:
-        from otoscope.backends import python_model
+    def _local(self, settings: LocalSettings, prompt: PromptSettings) -> Workers:
+        from otoscope.backends import local
 
-        def build() -> python_model.Built:
-            # In the thread that builds it: this takes seconds, and the weights minutes.
-            from otoscope.backends.transformers_model import TransformersModel
-
-            model = TransformersModel(settings, prompt, self._notify, self._keep_prompt)
-            return python_model.Built(settings, model.answer_batch, python_model.a_batch)
-
-        return python_model.PythonModel(settings, build, batched=True, asynchronous=False)
-
-    def _keep_prompt(self, text: str) -> None:
-        """Keep a prompt as the model reads it, where none was kept before."""
-        if self._run_path is None:
-            return
-        try:
-            with (self._run_path / RENDERED_PROMPT).open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-        except FileExistsError:
-            return
-        except OSError as error:
-            self._notify(f"{RENDERED_PROMPT} cannot be written ({error.strerror}); the run goes on")
+        run_path = None if self._run_path is None else self._run_path.absolute()
+        if self._prepared.cluster is None:
+            return self._threads(local.find(settings, prompt, run_path, self._notify))
+        plain = replace(
+            settings,
+            parameters=dict(settings.parameters),
+            model_args=dict(settings.model_args),
+            secrets=(),
+        )
+        self._prepared.cluster.send(partial(local.find_in_worker, plain, prompt, run_path))
+        return self._of_ray(self._prepared.cluster)
 
     def _workers(self, settings: FunctionSettings) -> Workers:
         cluster = self._prepared.cluster
         if cluster is not None and settings.engine is not None:
-            from otoscope.backends.ray_workers import RayWorkers
-
-            workers = RayWorkers(cluster, self._notify)
-            self._stack.push_async_callback(workers.close)
-            return workers
+            return self._of_ray(cluster)
         spec, target = settings.spec, settings.target
         found = next(
             one
@@ -246,6 +239,13 @@ class Parts:
             and one.settings.target is target
         )
         return self._threads(found)
+
+    def _of_ray(self, cluster: Cluster) -> Workers:
+        from otoscope.backends.ray_workers import RayWorkers
+
+        workers = RayWorkers(cluster, self._notify)
+        self._stack.push_async_callback(workers.close)
+        return workers
 
     def _threads(self, model: PythonModel) -> Workers:
         from otoscope.backends import calling

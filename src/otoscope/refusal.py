@@ -12,6 +12,7 @@ from otoscope.config import (
     EndpointSettings,
     FunctionSettings,
     JudgeSettings,
+    LocalSettings,
     ModelSettings,
     Settings,
 )
@@ -172,9 +173,8 @@ class _Way:
         """Return the command that goes on with this run by its stored settings, but for these URLs."""
         words = ["eval", "--use-cache", str(self._path)] if self._answers_too else ["judge", str(self._path)]
         if self._answers_too:
-            if isinstance(model := self._settings.model, FunctionSettings):
-                words += ["--model", model.spec or model.name]
-                words += model.engine.flags if model.engine is not None else []
+            if isinstance(model := self._settings.model, (FunctionSettings, LocalSettings)):
+                words += model.words_again
             words += _provider("--provider", model)
             words += _url("--api-url", urls.get("model.api_url"), self._model)
             if names := self._model.get("extra_headers"):

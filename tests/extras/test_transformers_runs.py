@@ -204,3 +204,20 @@ def test_a_model_of_the_hub_is_fetched_and_its_commit_is_the_run(
     again = evaluated(*given, "--model-revision", commit, **{**environ, "HF_HUB_OFFLINE": "1"})
     assert again.returncode == 0, again.stderr
     assert len(answers(run)) == SAMPLES
+
+
+def test_ray_gives_the_same_answers_from_two_workers(model: Path, data: Path, tmp_path: Path) -> None:
+    """Each worker loads the weights; the first prompt is kept, and the run is the same as without."""
+    pytest.importorskip("ray")
+    alone = evaluated(*arguments(model, data, tmp_path / "alone"))
+    assert alone.returncode == 0, alone.stderr
+    by_ray = evaluated(*arguments(model, data, tmp_path / "ray", "--engine", "ray", "--ray-workers", "2"))
+    assert by_ray.returncode == 0, by_ray.stderr
+    assert "worker 2 of 2" in by_ray.stderr
+    assert answers(tmp_path / "ray") == answers(tmp_path / "alone")
+    assert stored(tmp_path / "ray")["fingerprint"] == stored(tmp_path / "alone")["fingerprint"]
+    prompts = [
+        (tmp_path / run / "rendered_prompt.txt").read_text(encoding="utf-8") for run in ("ray", "alone")
+    ]
+    assert "<|AUDIO|>" in prompts[0]
+    assert prompts[0].split("Audio 1")[0] == prompts[1].split("Audio 1")[0]

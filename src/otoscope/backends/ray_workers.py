@@ -31,7 +31,13 @@ from ray.exceptions import RayError, RayTaskError
 from otoscope._version import __version__
 from otoscope.backends.calling import HUNG_LIMIT, Threads
 from otoscope.backends.python_model import AudioQuestion, PythonModel
-from otoscope.config import LOCAL_RAY, RaySettings, environment_secrets
+from otoscope.config import (
+    LOCAL_RAY,
+    FunctionSettings,
+    LocalSettings,
+    RaySettings,
+    environment_secrets,
+)
 from otoscope.errors import ConfigError, EndpointError, OtoscopeError, counted
 from otoscope.records import Failure, FailureKind, Reply
 
@@ -65,14 +71,22 @@ class Needs(NamedTuple):
 class Cluster:
     """A Ray that was joined, or started, and the model that it has room for.
 
-    ``find`` finds the model where it is called, and is sent to the workers with all that it holds. Blocks.
-    Raises ``ConfigError`` for a model that cannot be sent, a cluster that is not there, and one that has not
-    what was asked for.
+    ``find`` finds the model where it is called, and is sent to the workers with all that it holds; without
+    it, that is left to :meth:`send`. Blocks. Raises ``ConfigError`` for a model that cannot be sent, a
+    cluster that is not there, and one that has not what was asked for.
     """
 
-    def __init__(self, settings: RaySettings, model: PythonModel, find: Callable[[], PythonModel]) -> None:
+    def __init__(
+        self,
+        settings: RaySettings,
+        model: FunctionSettings | LocalSettings,
+        *,
+        batched: bool,
+        find: Callable[[], PythonModel] | None = None,
+    ) -> None:
         self.model = model
-        parcel = _parcel(model, find)
+        self.batched = batched
+        parcel = None if find is None else _parcel(model, find)
         self._left, self._gone = threading.Event(), threading.Event()
         self._own = False
         if not ray.is_initialized():
@@ -88,10 +102,14 @@ class Cluster:
                 raise ConfigError(_not_joined(settings.address, late)) from None
         try:
             self.needs = self._needs(settings)
-            self._parcel = ray.put(parcel)
+            self._parcel = None if parcel is None else ray.put(parcel)
         except BaseException:
             self.leave()
             raise
+
+    def send(self, find: Callable[[], PythonModel]) -> None:
+        """Have the workers that are begun from now on find the model by this."""
+        self._parcel = ray.put(_parcel(self.model, find))
 
     def actor(self) -> Any:
         """Begin a new actor, which has no model yet."""
@@ -332,16 +350,16 @@ def _found(parcel: bytes) -> PythonModel:
     return unpacked.find()
 
 
-def _parcel(model: PythonModel, find: Callable[[], PythonModel]) -> bytes:
+def _parcel(model: FunctionSettings | LocalSettings, find: Callable[[], PythonModel]) -> bytes:
     """Return what a worker finds the model by. Raises ``ConfigError`` for an object that cannot be sent."""
     here = str(Path.cwd())
     path = tuple(dict.fromkeys([here, *(place for place in sys.path if place)]))
     try:
-        with _by_value(getattr(model.settings, "target", None)):
+        with _by_value(getattr(model, "target", None)):
             return bytes(cloudpickle.dumps(_Parcel(find, here, path)))
     except Exception as error:  # an object may hold whatever cannot be sent, and raise whatever it likes
         raise ConfigError(
-            f"--engine ray: the model {model.settings.name} cannot be sent to another process: "
+            f"--engine ray: the model {model.name} cannot be sent to another process: "
             f"{type(error).__name__}: {error}. Give a class, which is built there with model_args, or "
             "name it by file.py:NAME"
         ) from None
@@ -417,12 +435,12 @@ class RayWorkers:
     """
 
     def __init__(self, cluster: Cluster, tell: Callable[[str], None]) -> None:
-        settings = cluster.model.settings
+        settings = cluster.model
         self._cluster = cluster
         self._tell = tell
         self._name, self._role, self._timeout = settings.name, settings.role, settings.timeout
         many = cluster.needs.workers
-        self.batch, self._each = (settings.calls, 1) if cluster.model.batched else (1, settings.calls)
+        self.batch, self._each = (settings.calls, 1) if cluster.batched else (1, settings.calls)
         self.calls = many * self._each
         self._seats = [_Seat(number + 1) for number in range(many)]
         self._queue: deque[tuple[asyncio.Future[_Worker], bool]] = deque()

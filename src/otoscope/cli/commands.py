@@ -114,12 +114,8 @@ class Command:
         if len(several) > 1:
             return self._eval_all(several)
         (settings,) = several
-        if isinstance(settings.model, FunctionSettings):
-            engine = settings.model.engine
-            self._model_again = ["--model", settings.model.spec or settings.model.name]
-            self._model_again += engine.flags if engine is not None else []
-        if isinstance(settings.model, LocalSettings) and settings.model.trust_remote_code:
-            self._model_again = ["--model-args", "trust_remote_code=true"]
+        if isinstance(settings.model, (FunctionSettings, LocalSettings)):
+            self._model_again = settings.model.words_again
         try:
             run = self._with_display(
                 lambda on_event, stop: answer_and_judge(settings, on_event=on_event, stop=stop)

@@ -20,6 +20,7 @@ from otoscope.config.checks import (
 )
 from otoscope.config.defaults import ANSWER_PARAMETERS
 from otoscope.config.endpoints import SECRET_FIELD
+from otoscope.config.engines import ray_settings
 from otoscope.config.functions import WAITING
 from otoscope.config.settings import LocalSettings
 from otoscope.config.task import TRUST, TaskConfig
@@ -88,6 +89,7 @@ def local_settings(config: TaskConfig, environ: Mapping[str, str]) -> LocalSetti
         calls=calls,
         concurrency=WAITING * calls,
         timeout=checked_number(or_default(timeout, _TIMEOUT), "generation_config.timeout", low=0.001),
+        engine=ray_settings(config, environ),
         secrets=tuple(environment_secrets(environ)),
     )
 

@@ -67,7 +67,6 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
     if _is_function(config, url):
         return function_settings(config, environ)
     if not url and config.model != BASELINE and is_local(config.model):
-        refuse_engine(config)
         return local_settings(config, environ)
     if config.model_args:
         raise ConfigError(

@@ -184,6 +184,11 @@ class FunctionSettings:
         return {}
 
     @property
+    def words_again(self) -> list[str]:
+        """What a command that goes on with a run says again: no run's word is enough to run Python."""
+        return ["--model", self.spec or self.name, *_flags(self.engine)]
+
+    @property
     def told(self) -> str:
         """The model, as people are told of it at the start."""
         given = _in_brackets(_listed(self.arguments)).strip()
@@ -228,10 +233,18 @@ class LocalSettings:
     """Seconds for one batch."""
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """Keys of the environment, which are taken out of tracebacks."""
+    engine: RaySettings | None = None
+    """What asks it, and how many times it is loaded; ``None``: this process, once."""
     folder: Path | None = None
     """Where its files lie, once they were looked up."""
     checkpoint: Mapping[str, str] | None = None
     """What tells these weights from others, once they were looked up: the hub's commit, or a digest."""
+
+    @property
+    def words_again(self) -> list[str]:
+        """What a command that goes on with a run says again: what no run keeps."""
+        trusted = ["--model-args", "trust_remote_code=true"] if self.trust_remote_code else []
+        return [*trusted, *_flags(self.engine)]
 
     @property
     def told(self) -> str:
@@ -239,7 +252,9 @@ class LocalSettings:
         where = "from Hugging Face" if self.on_hub else f"in {self.source}"
         loaded = f", {_listed(self.model_args)}" if self.model_args else ""
         name = f"{self.name}{_in_brackets(self.revision)}"
-        return f"{name} {where}, by transformers, {self.calls} at a time{loaded}"
+        by = "" if self.engine is None else f" on Ray ({self.engine.address})"
+        each = "" if self.engine is None else " for each worker"
+        return f"{name} {where}, by transformers{by}, {self.calls} at a time{each}{loaded}"
 
     def identity(self, _weights: _Weights) -> dict[str, Any]:
         """Return its part of a fingerprint."""
@@ -250,6 +265,10 @@ class LocalSettings:
             "model_args": {n: v for n, v in self.model_args.items() if n not in _PLACEMENT},
             "checkpoint": None if self.checkpoint is None else dict(self.checkpoint),
         }
+
+
+def _flags(engine: RaySettings | None) -> list[str]:
+    return [] if engine is None else engine.flags
 
 
 def _in_brackets(text: str | None) -> str:
