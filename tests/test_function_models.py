@@ -10,9 +10,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from otoscope import AudioClip, AudioQuestion, Failure, Reply, evaluate, load_run
@@ -146,6 +148,8 @@ def test_batches_are_full_and_alike_in_length(tmp_path: Path) -> None:
 
     def answer_batch(questions: list[AudioQuestion]) -> list[str]:
         batches.append([q.audio.seconds for q in questions if q.audio is not None])
+        if len(batches) == 2:
+            time.sleep(0.5)  # until all others wait
         return ["yes"] * len(questions)
 
     answered(answer_batch, root, eval_batch_size=3)
@@ -470,7 +474,7 @@ def test_the_command_evaluates_a_file(tmp_path: Path, data: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert summary["model"] == "model.py:Model"
+    assert summary["model"] == 'model.py:Model(mark="?")'
     assert "asked" in done.stderr
     assert 'model    model.py:Model(mark="?"), Python, 1 at a time' in done.stderr
     stored = lines(tmp_path / "run" / "answers.jsonl")
@@ -580,7 +584,7 @@ def test_a_stopped_run_says_how_to_go_on_and_that_works(tmp_path: Path, data: Pa
     asked = (tmp_path / "asked.txt").read_text(encoding="utf-8").splitlines()
     assert len(asked) == len(lines(answers)) < 5
     words = told.split("Resume with:\n  otoscope ")[1].split("\n")[0].split()
-    assert words[:5] == ["eval", "--use-cache", "run", "--model", f"{tmp_path}/model.py:answer"]
+    assert words[:5] == ["eval", "--use-cache", f"{tmp_path}/run", "--model", f"{tmp_path}/model.py:answer"]
     refused = otoscope("eval", "--use-cache", "run", "--no-judge", cwd=tmp_path)
     assert refused.returncode == 2
     assert "was made with a model in Python, which is run only when you name it" in refused.stderr
@@ -663,3 +667,300 @@ def test_an_object_can_be_gone_on_with(data: Path) -> None:
     assert texts(answered(answer, data)) == ["x"] * 6
     with pytest.raises(RunDirectoryError, match=r"model\.name: was"):
         answered(say, data)
+
+
+# --- whose answer it is -------------------------------------------------------------------------------------
+
+
+def test_one_object_can_be_model_and_judge(data: Path) -> None:
+    """Each is called in its own way."""
+
+    class Both:
+        def answer(self, audio: AudioClip, question: str) -> str:
+            return f"{audio.seconds} {question}"
+
+        def __call__(self, prompt: str) -> str:
+            return "5 7" if prompt.startswith("You are a helpful") else "9 9"
+
+    both = Both()
+    run = evaluate(model=both, judge=both, data=data, run_dir=data.parent / "run")
+    assert {(o.scores) for o in _scores(run)} == {(7.0, 5.0), (5.0, 7.0)}
+
+
+class _Scored:
+    def __init__(self, verdict: Any) -> None:
+        self.scores = (verdict.answer_score, verdict.reference_score)
+
+
+def _scores(run: Run) -> list[_Scored]:
+    return [_Scored(verdict) for outcome in run.outcomes() for verdict in outcome.verdicts.values()]
+
+
+def test_two_files_with_helpers_of_one_name_have_each_its_own(tmp_path: Path, data: Path) -> None:
+    """Also in one process: no model answers with what lies beside another."""
+    runs = {}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        module(tmp_path / name, f"WORD = {name!r}\n", "helper.py")
+        path = module(
+            tmp_path / name, "import helper\ndef answer(audio, question):\n    return helper.WORD\n"
+        )
+        runs[name] = answered(f"{path}:answer", data, tmp_path / f"run-{name}")
+    assert texts(runs["one"]) == ["one"] * 6
+    assert texts(runs["two"]) == ["two"] * 6
+
+
+def test_a_file_that_was_edited_meanwhile_is_loaded_anew(tmp_path: Path, data: Path) -> None:
+    """In a notebook that lives long: the code that answers is the one whose digest is stored."""
+    path = module(tmp_path, "def answer(audio, question):\n    return 'first'\n")
+    assert texts(answered(f"{path}:answer", data, tmp_path / "a")) == ["first"] * 6
+    module(tmp_path, "def answer(audio, question):\n    return 'second'\n")
+    assert texts(answered(f"{path}:answer", data, tmp_path / "b")) == ["second"] * 6
+
+
+def made(word: str) -> Any:
+    """Return a function that holds a word."""
+
+    def answer(audio: AudioClip, question: str) -> str:
+        return word
+
+    return answer
+
+
+class Base:
+    """What a model is derived from."""
+
+    word = "base"
+
+    def answer(self, audio: AudioClip, question: str) -> str:
+        """Answer."""
+        return self.word
+
+
+class Holds(Base):
+    """Holds what it is built with."""
+
+    def __init__(self, word: Any) -> None:
+        self.word = word
+
+
+def with_word(audio: AudioClip, question: str, word: str) -> str:
+    """Answer with a word."""
+    return word
+
+
+@pytest.mark.parametrize(
+    ("before", "same", "other"),
+    [
+        (made("a"), made("a"), made("b")),
+        (Holds("a"), Holds("a"), Holds("b")),
+        (Holds("a").answer, Holds("a").answer, Holds("b").answer),
+        (partial(with_word, word="a"), partial(with_word, word="a"), partial(with_word, word="b")),
+        (lambda audio, question: "a", lambda audio, question: "a", lambda audio, question: "b"),
+        (type("M", (Base,), {}), type("M", (Base,), {}), type("M", (Base,), {"word": "b"})),
+    ],
+    ids=["closure", "object", "method", "partial", "lambda", "class"],
+)
+def test_what_an_object_holds_is_part_of_which_it_is(data: Path, before: Any, same: Any, other: Any) -> None:
+    """One that holds the same goes on with a run, and one that holds something else does not."""
+    answered(before, data, limit=1)
+    answered(same, data, limit=2)
+    with pytest.raises(RunDirectoryError, match=r"model\.source_sha256: was"):
+        answered(other, data)
+
+
+def test_what_cannot_be_told_apart_goes_on_with_no_other_run(data: Path) -> None:
+    """Loaded weights, a client: the same object goes on; another one needs a revision, or somebody's word."""
+    model = Holds(threading.Lock())
+    model.answer = lambda audio, question: "x"  # type: ignore[method-assign]
+    other = Holds(threading.Lock())
+    other.answer = lambda audio, question: "y"  # type: ignore[method-assign]
+    answered(model, data, limit=1)
+    assert texts(answered(model, data, limit=2)) == ["x", "x"]
+    with pytest.raises(RunDirectoryError, match="--allow-changed"):
+        answered(other, data, limit=3)
+    run = answered(other, data, limit=3, allow_changed=["model.source_sha256"])
+    assert texts(run) == ["x", "x", "y"]
+
+
+def test_what_an_object_counts_makes_it_no_other(data: Path) -> None:
+    """It changes as it is asked, and goes on with its own run."""
+
+    class Counts:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def answer(self, audio: AudioClip, question: str) -> str:
+            self.asked += 1
+            return "x"
+
+    model = Counts()
+    answered(model, data, limit=2)
+    assert texts(answered(model, data)) == ["x"] * 6
+
+
+class Remembers:
+    """Answers with the last question that it was asked, as one does that two threads are in."""
+
+    built = 0
+
+    def __init__(self) -> None:
+        type(self).built += 1
+        self.question = ""
+
+    def answer(self, audio: AudioClip, question: str) -> str:
+        """Answer slowly about the second clip."""
+        self.question = question
+        time.sleep(0.5 if "clip 1 " in question else 0.05)
+        return self.question
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_no_call_meets_a_late_one_in_the_model(data: Path, *, as_object: bool) -> None:
+    """The one that is late is waited for as long again, and its answer is nobody else's."""
+    model = Remembers() if as_object else Remembers
+    run = answered(model, data, generation_config={"timeout": 0.3})
+    found = texts(run)
+    assert found[1] is None
+    assert all(text is None or f"clip {n} " in text for n, text in enumerate(found))
+    assert sum(text is None for text in found) == 1
+
+
+def test_a_class_that_hangs_is_built_anew_and_an_object_is_given_up(data: Path) -> None:
+    """A hung object cannot be told from one that still works on the last question."""
+    for_ever = threading.Event()
+
+    class Hangs:
+        built = 0
+
+        def __init__(self) -> None:
+            type(self).built += 1
+
+        def answer(self, audio: AudioClip, question: str) -> str:
+            if "clip 1 " in question:
+                for_ever.wait()
+            return question
+
+    run = answered(Hangs, data, data.parent / "class", generation_config={"timeout": 0.2})
+    assert [text is None for text in texts(run)] == [False, True, False, False, False, False]
+    assert Hangs.built == 2
+    with pytest.raises(EndpointError, match="this object cannot be built anew"):
+        answered(Hangs(), data, data.parent / "object", generation_config={"timeout": 0.2})
+    for_ever.set()
+
+
+# --- what else goes wrong -----------------------------------------------------------------------------------
+
+
+def test_an_async_model_whose_inside_is_cancelled_fails_by_name(data: Path) -> None:
+    """It is no stop of the run: every sample has its answer or its failure."""
+
+    async def answer(audio: AudioClip, question: str) -> str:
+        if "clip 3" in question:
+            raise asyncio.CancelledError
+        return "x"
+
+    run = answered(answer, data)
+    assert [text is None for text in texts(run)] == [False, False, False, True, False, False]
+    assert failures(run)[0].message.startswith("the model raised CancelledError")
+
+
+@pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError(), SystemExit(3)])
+def test_a_class_may_raise_what_it_likes(data: Path, error: BaseException) -> None:
+    """Also what Python gives a meaning of its own."""
+
+    class Model:
+        def __init__(self) -> None:
+            raise error
+
+        def answer(self, audio: AudioClip, question: str) -> str:
+            raise AssertionError
+
+    with pytest.raises(EndpointError, match=f"could not be built(.|\n)*{type(error).__name__}"):
+        answered(Model, data)
+
+
+class Awkward(str):
+    """A text that cannot say what it is."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (Reply(text=b"x"), "a Reply whose text is something of type bytes"),  # type: ignore[arg-type]
+        (Reply(text="x", finish_reason=5), "a Reply whose finish_reason is"),  # type: ignore[arg-type]
+        (Reply(text="x", usage={"prompt_tokens": object()}), "the model raised TypeError"),
+        (Failure("boo", "x"), "the model raised ValueError"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_reply_that_cannot_be_stored_is_a_failure(data: Path, returned: Any, said: str) -> None:
+    """And ends nothing."""
+    run = answered(lambda audio, question: returned if "clip 2" in question else "x", data)
+    assert [text is None for text in texts(run)] == [False, False, True, False, False, False]
+    assert said in failures(run)[0].message
+
+
+def test_a_reply_s_numbers_may_be_numpys_and_its_text_awkward(data: Path) -> None:
+    """What can be stored is; what it does not say is filled in."""
+    replies = [Reply(text="x", usage={"prompt_tokens": np.int64(5)}), Awkward("y")]
+    run = answered(lambda audio, question: replies["clip 1" in question], data)
+    assert texts(run)[:2] == ["x", "y"]
+    stored = lines(run.path / "answers.jsonl")[0]["replies"][0]
+    assert stored["usage"] == {"prompt_tokens": 5}
+    assert (stored["endpoint"], stored["started_at"] > 0) == ("python", True)
+
+
+def test_a_model_may_change_the_working_folder(tmp_path: Path, data: Path) -> None:
+    """As it is imported, built or asked: the run is where it was said to be."""
+    (tmp_path / "elsewhere").mkdir()
+    module(
+        tmp_path,
+        "import os\nos.chdir('elsewhere')\nclass M:\n    def __init__(self):\n        os.chdir('/')\n"
+        "    def answer(self, audio, question):\n        os.chdir('/tmp')\n        return 'x'\n",
+    )
+    done = otoscope(
+        "eval", "--model", "model.py:M", "--data", "data", "--no-judge", "--run-dir", "run", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(lines(tmp_path / "run" / "answers.jsonl")) == 6
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_keys_are_refused_however_deep_they_lie(data: Path) -> None:
+    """Arguments are stored with the run."""
+    for arguments in ({"client": {"api_key": "k"}}, {"clients": [{"headers": {"Authorization": "k"}}]}):
+        with pytest.raises(ConfigError, match="looks like a key"):
+            answered(Says, data, model_args=arguments)
+
+
+def test_a_judge_in_python_is_called_by_one_thread(data: Path) -> None:
+    """Unless more are asked for."""
+    now, most, counting = 0, 0, threading.Lock()
+
+    def judge(prompt: str) -> str:
+        nonlocal now, most
+        with counting:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.01)
+        with counting:
+            now -= 1
+        return "5 5"
+
+    evaluate(model=say, judge=judge, data=data, run_dir=data.parent / "run")
+    assert most == 1
+
+
+def test_a_judge_in_python_is_nobodys_name(tmp_path: Path, data: Path) -> None:
+    """What was judged by a function is not gone on with by a server that happens to be there."""
+    run = evaluate(model=say, data=data, run_dir=tmp_path / "run", judge=lambda prompt: "5 5", limit=3)
+    judged = otoscope("judge", str(run.path), "--dry-run", environ={"OPENAI_API_KEY": "k"})
+    assert judged.returncode != 0
+    assert "was written in Python" in judged.stderr
+    named = otoscope("judge", str(run.path), "--judge-model", "mine.py:judge", "--judge-api-key", "k")
+    assert "a judge in Python is given from Python alone" in named.stderr

@@ -83,9 +83,22 @@ def over_stored(task_cfg: TaskConfig | Mapping[str, Any], *, judge_only: bool = 
         stored = manifest.get("settings")
         stored = stored if isinstance(stored, dict) else {}
         same = _names_the_same(config.model, manifest, stored, path) if not judge_only else False
+        _refuse_judge_of_python(config, manifest, path)
         taken = stored if config.model is None or same else without_selection(stored)
         return config.over(taken, str(path))
     return config
+
+
+def _refuse_judge_of_python(config: TaskConfig, manifest: Json, path: Path) -> None:
+    """Raise ``ConfigError`` for a run whose judge was an object, and is not given again."""
+    judge = (manifest.get("fingerprint") or {}).get("judge") or {}
+    args = config.judge_model_args or {}
+    named = config.judge_model is not None or args.get("model_id") or args.get("api_url")
+    if "source_sha256" in judge and not (named or config.no_judge):
+        raise ConfigError(
+            f"{path}: its judge, {judge.get('name')}, was written in Python. Give it again, by the same call "
+            "of otoscope.evaluate(judge=..., use_cache=...), or name another one with --judge-model"
+        )
 
 
 def _names_the_same(model: Any, manifest: Json, stored: Json, path: Path) -> bool:
@@ -99,9 +112,12 @@ def _names_the_same(model: Any, manifest: Json, stored: Json, path: Path) -> boo
         return False
     if model is None:
         command = shell_command(["otoscope", "eval", "--use-cache", str(path), "--model", str(spec)])
+        of_api = (
+            "" if ".py:" in str(spec) else "\nor, where it was given as an object, by the same call again"
+        )
         raise ConfigError(
             f"{path}: was made with a model in Python, which is run only when you name it. If it is yours:\n"
-            f"  {command}"
+            f"  {command}{of_api}"
         )
     if not isinstance(model, str):
         return shown_name(model) == spec

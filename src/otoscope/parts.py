@@ -235,6 +235,8 @@ class Parts:
             one
             for one in self._functions
             if isinstance(one.settings, FunctionSettings)
+            # One object may be both, the model and its judge, which are called in different ways.
+            and one.settings.role == settings.role
             and one.settings.spec == spec
             and one.settings.target is target
         )

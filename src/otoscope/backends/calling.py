@@ -15,6 +15,8 @@ from otoscope.records import Failure, FailureKind, Reply
 
 HUNG_LIMIT = 3
 """Calls in a row that do not come back in time, at which the model is given up: each may hold a thread."""
+HUNG_IN_ALL = 12
+"""Likewise, however many came back in between."""
 _T = TypeVar("_T")
 
 
@@ -41,7 +43,7 @@ class Threads:
 
     A model that is ``async`` gets a thread with an event loop of its own, one that takes batches a single
     thread, and any other as many as it may be called at a time. A call that does not return in time is left
-    to its thread, which nobody waits for.
+    to its thread; no other call gets into the same model as long as it may still be in there.
     """
 
     def __init__(self, model: PythonModel) -> None:
@@ -51,18 +53,22 @@ class Threads:
         self._built: Built | None = None
         self.batch, self.calls = (settings.calls, 1) if model.batched else (1, settings.calls)
         self._free: list[_Caller] = [_Caller()]
+        self._late: dict[asyncio.Future[Any], _Caller] = {}
+        """Calls that did not return in time, and may still be in the model."""
         self._loop: _Loop | None = _Loop() if model.asynchronous else None
-        self._hung = 0
+        self._hung = self._hung_in_all = 0
 
     async def start(self) -> None:
         """Build the model. Raises ``EndpointError`` when it cannot be."""
-        if self._built is not None:
-            return
+        if self._built is None:
+            self._built = await self._build(self._free[0])
+
+    async def _build(self, caller: _Caller) -> Built:
         try:
-            self._built = await asyncio.wrap_future(self._free[0].submit(self._model.build))
+            return await asyncio.wrap_future(caller.submit(self._model.build))
+        except (asyncio.CancelledError, OtoscopeError):
+            raise
         except BaseException as error:
-            if isinstance(error, (asyncio.CancelledError, OtoscopeError)):
-                raise
             settings = self._model.settings
             failure = Built(settings, lambda: None, one).failure(error)
             raise EndpointError(
@@ -74,36 +80,75 @@ class Threads:
     async def call(self, batch: Sequence[AudioQuestion]) -> Sequence[Reply | Failure]:
         """Put a batch to the model. ``EndpointError`` after ``HUNG_LIMIT`` calls that did not come back."""
         await self.start()
-        if self._built is None:
+        if self._late:
+            await self._get_clear_of_late_calls()
+        built = self._built
+        if built is None:
             raise RuntimeError("a model was started, but not built")
         seconds = self._model.settings.timeout
-        caller = None
         if self._loop is not None:
-            future: Future[list[Reply | Failure]] = self._loop.submit(self._built.answer_async(batch))
-        else:
-            caller = self._free.pop() if self._free else _Caller()
-            built = self._built
-            future = caller.submit(lambda: built.answer(batch))
-        ended = False
+            return await self._in_time(self._loop.submit(built.answer_async(batch)), batch)
+        caller = self._free.pop() if self._free else _Caller()
+        future = asyncio.wrap_future(caller.submit(lambda: built.answer(batch)))
+        done, _ = await asyncio.wait((future,), timeout=seconds)
+        if done:
+            self._free.append(caller)
+            self._hung = 0
+            return future.result()
+        self._late[future] = caller
+        return self._timed_out(batch, seconds)
+
+    async def _in_time(
+        self, call: Future[list[Reply | Failure]], batch: Sequence[AudioQuestion]
+    ) -> Sequence[Reply | Failure]:
+        """Return what a call in the event loop returns; one that is late is cancelled."""
+        seconds = self._model.settings.timeout
         try:
-            results = await asyncio.wait_for(asyncio.wrap_future(future), seconds)
-            ended = True
+            results = await asyncio.wait_for(asyncio.wrap_future(call), seconds)
         except asyncio.TimeoutError:
             return self._timed_out(batch, seconds)
-        finally:
-            # One that is still in a call is of no more use.
-            if caller is not None and ended:
-                self._free.append(caller)
         self._hung = 0
         return results
 
-    def _timed_out(self, batch: Sequence[AudioQuestion], seconds: float) -> Sequence[Reply | Failure]:
-        self._hung += 1
-        late = f"did not return within {seconds:g} s (--timeout)"
-        if self._hung >= HUNG_LIMIT:
+    async def _get_clear_of_late_calls(self) -> None:
+        """See to it that the next call does not meet one in the model that is late.
+
+        It is given as long again. Then a class is built anew, and a function is called beside it: what it
+        does is in its own hands. An object is no more to be trusted, and the run stops.
+        """
+        if len(self._late) >= self.calls:
+            await asyncio.wait(
+                list(self._late),
+                timeout=self._model.settings.timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        for future in [late for late in self._late if late.done()]:
+            self._free.append(self._late.pop(future))
+        if len(self._late) < self.calls:
+            return
+        if not self._model.replaceable:
             raise EndpointError(
                 self._role,
-                f"{self._hung} calls in a row of {self._model.settings.name} {late}, and may go on for ever. "
+                f"a call of {self._model.settings.name} has not returned for twice the time that it had "
+                "(--timeout), and this object cannot be built anew. What was done is stored: put it right, "
+                "or give a class, then resume the run",
+            )
+        for caller in self._late.values():
+            caller.end()
+        self._late.clear()
+        caller = _Caller()
+        self._free = [caller]
+        self._built = await self._build(caller)
+
+    def _timed_out(self, batch: Sequence[AudioQuestion], seconds: float) -> Sequence[Reply | Failure]:
+        self._hung += 1
+        self._hung_in_all += 1
+        late = f"did not return within {seconds:g} s (--timeout)"
+        if self._hung >= HUNG_LIMIT or self._hung_in_all >= HUNG_IN_ALL:
+            which = f"{self._hung} calls in a row" if self._hung >= HUNG_LIMIT else f"{HUNG_IN_ALL} calls"
+            raise EndpointError(
+                self._role,
+                f"{which} of {self._model.settings.name} {late}, and may go on for ever. "
                 "What was done is stored: put it right, then resume the run",
             )
         message = f"the call {late}; it was left alone, and may still be running"
@@ -132,6 +177,9 @@ class _Caller:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
+                except (StopIteration, asyncio.CancelledError) as error:
+                    # Which would be taken for what they mean to whoever waits.
+                    future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
                 except BaseException as error:  # whatever it is, it is raised where the result is asked for
                     future.set_exception(error)
 

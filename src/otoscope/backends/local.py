@@ -29,7 +29,8 @@ def find(
         model = TransformersModel(settings, prompt, tell, partial(_keep_prompt, run_path, tell))
         return Built(settings, model.answer_batch, a_batch)
 
-    return PythonModel(settings, build, batched=True, asynchronous=False)
+    # Not replaceable: there is rarely room for the weights twice.
+    return PythonModel(settings, build, batched=True, asynchronous=False, replaceable=False)
 
 
 def find_in_worker(settings: LocalSettings, prompt: PromptSettings, run_path: Path | None) -> PythonModel:

@@ -12,13 +12,17 @@ here knows of threads, event loops of ours, or processes: :meth:`Built.answer` i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -62,6 +66,9 @@ class PythonModel(NamedTuple):
     batched: bool
     """Whether it takes a batch at a time."""
     asynchronous: bool
+    replaceable: bool
+    """Whether another one can take its place when a call does not come back: a class is built anew, and a
+    function has nothing of its own that two calls could share."""
 
 
 class Built:
@@ -74,31 +81,37 @@ class Built:
         self._secrets = forms(settings.secrets)
         self._call = call
         self._put = put
+        self._method = getattr(call, "__name__", "the model")
 
     def answer(self, batch: Sequence[AudioQuestion]) -> list[Reply | Failure]:
         """Answer a batch, of one for a model that takes one at a time. Blocks.
 
         Whatever the model raises becomes Failures, but for ``OtoscopeError``, which stops the run.
         """
-        return self._caught(batch, lambda: self._call(*self._put(batch)))
+        return self._caught(batch, lambda: self._call(*self._put(batch)), time.time())
 
     async def answer_async(self, batch: Sequence[AudioQuestion]) -> list[Reply | Failure]:
         """Answer a batch by a model that is ``async``, likewise."""
         started_at, start = time.time(), time.perf_counter()
+        call = asyncio.ensure_future(self._awaited(batch))
         try:
-            returned = await self._call(*self._put(batch))
-        except (OtoscopeError, asyncio.CancelledError):
+            # Apart, so that what is cancelled in there is not taken for us being cancelled.
+            await asyncio.wait((call,))
+        except asyncio.CancelledError:
+            call.cancel()
             raise
-        except BaseException as error:  # a model may raise what it likes; even SystemExit is its own affair
-            return [self.failure(error) for _ in batch]
-        return self._replies(batch, returned, started_at, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return self._caught(batch, call.result, started_at, seconds)
+
+    async def _awaited(self, batch: Sequence[AudioQuestion]) -> Any:
+        return await self._call(*self._put(batch))
 
     def failure(self, error: BaseException) -> Failure:
         """Return what a model raised as the Failure of a sample."""
         if isinstance(error, DamagedClipError):
             return Failure(FailureKind.BAD_AUDIO, _OUTSIDE + str(error), 1)
         trace = _of_the_model(error.__traceback__)
-        said = " ".join(str(error).split())[:500]
+        said = " ".join(_text_of(error).split())[:500]
         where = ""
         if trace is not None:
             last = traceback.extract_tb(trace)[-1]
@@ -112,15 +125,24 @@ class Built:
             traceback=without(text, self._secrets)[-_TRACEBACK_CHARACTERS:],
         )
 
-    def _caught(self, batch: Sequence[AudioQuestion], call: Callable[[], Any]) -> list[Reply | Failure]:
-        started_at, start = time.time(), time.perf_counter()
+    def _caught(
+        self,
+        batch: Sequence[AudioQuestion],
+        call: Callable[[], Any],
+        started_at: float,
+        seconds: float | None = None,
+    ) -> list[Reply | Failure]:
+        """Return what a call amounts to; ``seconds`` is how long it took, where that is over."""
+        start = time.perf_counter()
         try:
             returned = call()
+            took = time.perf_counter() - start if seconds is None else seconds
+            # What it returned is its own, too: it is looked at as carefully as it was called.
+            return self._replies(batch, returned, started_at, took)
         except OtoscopeError:
             raise
         except BaseException as error:  # a model may raise what it likes; even SystemExit is its own affair
             return [self.failure(error) for _ in batch]
-        return self._replies(batch, returned, started_at, time.perf_counter() - start)
 
     def _replies(
         self, batch: Sequence[AudioQuestion], returned: Any, started_at: float, seconds: float
@@ -128,19 +150,24 @@ class Built:
         if self._put is not a_batch:
             returned = [returned]
         elif isinstance(returned, (str, bytes)) or not isinstance(returned, Sequence):
-            returned = [_wrong(f"answer_batch returned {_told(returned)}, not a list of texts")] * len(batch)
+            why = f"{self._method} returned {_told(returned)}, not a list of texts"
+            if self._method != "answer_batch":
+                why += " (it takes one thing, so it is given a batch, a list)"
+            returned = [_wrong(why)] * len(batch)
         elif len(returned) != len(batch):
-            many = f"answer_batch returned {len(returned)} answers to {len(batch)} questions"
+            many = f"{self._method} returned {len(returned)} answers to {len(batch)} questions"
             returned = [_wrong(f"{many}: which belongs to which is not known")] * len(batch)
         return [self._reply(one, started_at, seconds) for one in returned]
 
     def _reply(self, returned: Any, started_at: float, seconds: float) -> Reply | Failure:
         match returned:
-            case Reply() | Failure():
-                return returned
+            case Failure():
+                return replace(returned, kind=FailureKind(returned.kind))
+            case Reply():
+                return self._checked(returned, started_at, seconds)
             case str():
                 return Reply(
-                    text=str(returned),
+                    text=str.__str__(returned),
                     finish_reason="stop",
                     model=self._name,
                     endpoint="python",
@@ -151,6 +178,23 @@ class Built:
                 return self.failure(returned)
             case _:
                 return _wrong(f"the model returned {_told(returned)}, and must return text (str)")
+
+    def _checked(self, reply: Reply, started_at: float, seconds: float) -> Reply | Failure:
+        """Return a model's own Reply once it can be stored, with what it does not say filled in."""
+        for name in ("text", "reasoning", "finish_reason", "model", "endpoint"):
+            value = getattr(reply, name)
+            if not isinstance(value, str | None):
+                return _wrong(f"the model returned a Reply whose {name} is {_told(value)}, and no text (str)")
+        usage = {str(name): int(count) for name, count in (reply.usage or {}).items()}
+        return replace(
+            reply,
+            usage=usage or None,
+            model=reply.model or self._name,
+            endpoint=reply.endpoint or "python",
+            started_at=reply.started_at or started_at,
+            latency=reply.latency or seconds,
+            parameters=json.loads(json.dumps(dict(reply.parameters), default=str)),
+        )
 
 
 def a_batch(batch: Sequence[AudioQuestion]) -> Sequence[Any]:
@@ -190,7 +234,9 @@ def find(settings: FunctionSettings) -> PythonModel:
         def build() -> Built:
             return Built(settings, getattr(target(**settings.arguments), method), put)
 
-        return PythonModel(settings, build, put is a_batch, inspect.iscoroutinefunction(call))
+        return PythonModel(
+            settings, build, put is a_batch, inspect.iscoroutinefunction(call), replaceable=True
+        )
     if inspect.isroutine(target) or isinstance(target, partial):
         method, call = getattr(target, "__name__", ""), target
     else:
@@ -201,13 +247,25 @@ def find(settings: FunctionSettings) -> PythonModel:
     if settings.arguments:
         raise ConfigError(f"--model-args: {name} is no class that could be built with them: leave them out")
     put = _how(name, method, call)
-    return PythonModel(settings, lambda: Built(settings, call, put), put is a_batch, _is_async(call))
+    return PythonModel(
+        settings,
+        lambda: Built(settings, call, put),
+        put is a_batch,
+        _is_async(call),
+        replaceable=inspect.isfunction(target),
+    )
 
 
 def _judge(settings: FunctionSettings, target: Any) -> PythonModel:
     if isinstance(target, type) or not callable(target) or not _fits(target, 1):
         raise ConfigError(f"the judge {settings.name} cannot be called as a judge is: {JUDGE_FORM}")
-    return PythonModel(settings, lambda: Built(settings, target, a_prompt), False, _is_async(target))
+    return PythonModel(
+        settings,
+        lambda: Built(settings, target, a_prompt),
+        False,
+        _is_async(target),
+        replaceable=inspect.isfunction(target),
+    )
 
 
 def _is_async(call: Any) -> bool:
@@ -298,26 +356,61 @@ def _module(place: str) -> ModuleType:
                 "installed ones. A file is given by its path: --model path/to/file.py:NAME"
             ) from None
     path = Path(place).expanduser().resolve()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if (known := _files.get(path)) is not None and known.digest == digest:
+        return known.module
+    _forget_files()
     # What lies beside it can be imported, as where the file is run.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    name = path.stem
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    if known is not None:
-        name = f"otoscope_model_{name}"
+    sys.path.insert(0, str(path.parent))
+    name = path.stem if path.stem not in sys.modules else f"otoscope_model_{path.stem}"
     loaded = importlib.util.spec_from_file_location(name, path)
     if loaded is None or loaded.loader is None:
         raise ConfigError(f"--model {place}: is no Python file")
     module = importlib.util.module_from_spec(loaded)
+    before = set(sys.modules)
     sys.modules[name] = module
+    _files[path] = _File(module, digest, before)
     try:
         loaded.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        _forget_files()
         raise
     return module
+
+
+class _File(NamedTuple):
+    """A file of Python that was loaded as a model."""
+
+    module: ModuleType
+    digest: str
+    """SHA-256 (hex) of what was loaded, which the file may no longer be."""
+    before: set[str]
+    """The names of modules that were there before."""
+
+
+_files: dict[Path, _File] = {}
+"""The model's file whose neighbours can be imported now: one at most, so that no model gets another's."""
+
+
+def _forget_files() -> None:
+    """Have nothing imported any more that a model's file brought from its own folder, nor from there."""
+    for path, file in _files.items():
+        folder = str(path.parent)
+        for name in set(sys.modules) - file.before:
+            place = getattr(sys.modules[name], "__file__", None) or ""
+            if sys.modules[name] is file.module or place.startswith(folder + os.sep):
+                del sys.modules[name]
+        if folder in sys.path:
+            sys.path.remove(folder)
+    _files.clear()
+    importlib.invalidate_caches()
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # even that may be beyond it
+        return "(its text cannot be had)"
 
 
 def _of_the_model(trace: TracebackType | None) -> TracebackType | None:

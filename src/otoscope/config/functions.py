@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,12 @@ from otoscope.config.checks import (
 )
 from otoscope.config.endpoints import SECRET_FIELD
 from otoscope.config.engines import ray_settings
+from otoscope.config.objects import object_digest
 from otoscope.config.settings import FunctionSettings
 from otoscope.config.task import TaskConfig
 from otoscope.config.variables import environment_secrets
 from otoscope.errors import ConfigError
-from otoscope.records import text_digest
+from otoscope.secrecy import is_secret_name, looks_real
 
 _SPEC = re.compile(r"(?P<place>.+\.py|[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 METHODS = ("answer_batch", "answer")
@@ -69,28 +70,23 @@ def function_settings(config: TaskConfig, environ: Mapping[str, str]) -> Functio
     only_known(
         generation, ("timeout",), f"generation_config of {shown_name(model)}, which is written in Python"
     )
-    for name in config.model_args or {}:
-        if SECRET_FIELD.search(name) or name.endswith("token"):
-            raise ConfigError(
-                f"--model-args: {name!r} looks like a key, and would be stored with the run: have the model "
-                "read it from the environment or a file"
-            )
+    refuse_keys(config.model_args or {})
     calls = checked_integer(or_default(config.eval_batch_size, 1), "eval_batch_size", low=1)
     spec = whole_spec(model) if isinstance(model, str) else None
     return FunctionSettings(
         role="model",
-        name=shown_name(model),
+        name=_with_arguments(shown_name(model), config.model_args or {}),
         spec=spec,
         target=None if spec is not None else model,
         revision=config.model_revision,
-        source_sha256=_file_digest(spec) if spec is not None else _object_digest(model),
+        source_sha256=_file_digest(spec) if spec is not None else object_digest(model),
         arguments=MappingProxyType(config.model_args or {}),
         calls=calls,
         concurrency=WAITING * calls,
         timeout=checked_number(
             or_default(generation.get("timeout"), 600.0), "generation_config.timeout", low=0.001
         ),
-        secrets=tuple(environment_secrets(environ)),
+        secrets=_secrets(environ),
         engine=ray_settings(config, environ),
     )
 
@@ -102,12 +98,39 @@ def function_judge(judge: Callable[..., Any], *, calls: int, environ: Mapping[st
         name=shown_name(judge),
         spec=None,
         target=judge,
-        source_sha256=_object_digest(judge),
+        source_sha256=object_digest(judge),
         calls=calls,
         concurrency=calls,
         timeout=180.0,
-        secrets=tuple(environment_secrets(environ)),
+        secrets=_secrets(environ),
     )
+
+
+def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what is taken out of a model's tracebacks: it may use a service that we know nothing of."""
+    others = (value for name, value in environ.items() if is_secret_name(name) and looks_real(value))
+    return tuple(dict.fromkeys([*environment_secrets(environ), *others]))
+
+
+def refuse_keys(arguments: Any) -> None:
+    """Raise ``ConfigError`` for what looks like a key, however deep in arguments, which are stored."""
+    if isinstance(arguments, Mapping):
+        for name, value in arguments.items():
+            if SECRET_FIELD.search(name) or name.endswith("token"):
+                raise ConfigError(
+                    f"--model-args: {name!r} looks like a key, and would be stored with the run: have the "
+                    "model read it from the environment or a file"
+                )
+            refuse_keys(value)
+    elif isinstance(arguments, (list, tuple)):
+        for value in arguments:
+            refuse_keys(value)
+
+
+def _with_arguments(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a name that tells one model of a class from another, in every table."""
+    told = ", ".join(f"{one}={json.dumps(value, ensure_ascii=False)}" for one, value in arguments.items())
+    return f"{name}({told})" if told else name
 
 
 def shown_name(model: Any) -> str:
@@ -150,11 +173,3 @@ def _file_of(module: str) -> str | None:
             return None
         where = found.submodule_search_locations
     return found.origin if found is not None and found.has_location else None
-
-
-def _object_digest(target: Any) -> str | None:
-    named = target if inspect.isroutine(target) or isinstance(target, type) else type(target)
-    try:
-        return text_digest(inspect.getsource(named))
-    except (OSError, TypeError):
-        return None

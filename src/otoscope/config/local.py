@@ -19,9 +19,8 @@ from otoscope.config.checks import (
     plain_object,
 )
 from otoscope.config.defaults import ANSWER_PARAMETERS
-from otoscope.config.endpoints import SECRET_FIELD
 from otoscope.config.engines import ray_settings
-from otoscope.config.functions import WAITING
+from otoscope.config.functions import WAITING, refuse_keys
 from otoscope.config.settings import LocalSettings
 from otoscope.config.task import TRUST, TaskConfig
 from otoscope.config.variables import environment_secrets
@@ -97,12 +96,10 @@ def local_settings(config: TaskConfig, environ: Mapping[str, str]) -> LocalSetti
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what loading is told beside the model's place, under the names of now."""
     arguments = plain_object(given, "model_args")
-    for name in arguments:
-        if name not in _ELSEWHERE and SECRET_FIELD.search(name):
-            raise ConfigError(f"model_args: {name!r} looks like a key, and would be stored with the run")
     for name, way in _ELSEWHERE.items():
         if name in arguments:
             raise ConfigError(f"model_args: {name!r} is not taken: {way}")
+    refuse_keys(arguments)
     if "torch_dtype" in arguments:
         if "dtype" in arguments:
             raise ConfigError("model_args: torch_dtype is the old name of dtype; give one of them")

@@ -182,12 +182,21 @@ def judge_settings(
     """Resolve which judge is asked, and how; ``args`` are from :func:`judge_arguments`."""
     protocol = checked_choice(or_default(config.protocol, "default"), PROTOCOLS, "protocol")
     swap = checked_flag(or_default(dataset_args["extra_params"].get("do_swap"), True), "do_swap")
-    calls = checked_integer(or_default(config.judge_batch_size, 16), "judge_batch_size", low=1)
-    if config.judge_model is not None and not isinstance(config.judge_model, str):
+    in_python = config.judge_model is not None and not isinstance(config.judge_model, str)
+    # What is written in Python is rarely safe to be called by several threads.
+    calls = checked_integer(
+        or_default(config.judge_batch_size, 1 if in_python else 16), "judge_batch_size", low=1
+    )
+    if in_python:
         if any(args.values()):
             raise ConfigError("judge_model is the judge itself: leave judge_model_args out")
         function = function_judge(config.judge_model, calls=calls, environ=environ)
         return JudgeSettings(endpoint=function, protocol=_protocol(protocol), swap=swap)
+    if names_file(args.get("model_id") or "") and not args.get("api_url"):
+        raise ConfigError(
+            f"--judge-model {args['model_id']}: a judge in Python is given from Python alone: "
+            "otoscope.evaluate(judge=...)"
+        )
     if args.get("model_id") == EMBEDDED and not args.get("api_url"):
         if protocol != "default":
             raise ConfigError(

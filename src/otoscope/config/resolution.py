@@ -26,6 +26,7 @@ from otoscope.config.checks import (
 )
 from otoscope.config.defaults import AUDIO_CACHE_GB, HUGGINGFACE_URL, MODELSCOPE_URL, PROMPT_TEMPLATE
 from otoscope.config.fingerprints import allowed_changes
+from otoscope.config.functions import shown_name
 from otoscope.config.models import judge_arguments, judge_settings, model_settings
 from otoscope.config.settings import (
     AudioSettings,
@@ -74,7 +75,7 @@ def resolve(config: TaskConfig, environ: Mapping[str, str]) -> Settings:
         audio=_audio(given, model, environ),
         judge=judge,
         weights=resolve_weights(given.weights, environ),
-        run=_run(given, judge),
+        run=_run(given, judge, runs_here=isinstance(model, (FunctionSettings, LocalSettings))),
         stored=_stored(given, dataset_args, judge_args, data, model, judge),
     )
 
@@ -214,17 +215,22 @@ def _tasks(given: Any, name: str) -> set[str]:
     return chosen or set(TASKS)
 
 
-def _run(config: TaskConfig, judge: JudgeSettings | None) -> RunSettings:
+def _run(config: TaskConfig, judge: JudgeSettings | None, *, runs_here: bool) -> RunSettings:
+    """Resolve where the run lives; ``runs_here``: foreign code does too, and may change the folder."""
     if (
         config.run_dir
         and config.use_cache
         and expanded_path(config.run_dir) != expanded_path(config.use_cache)
     ):
         raise ConfigError("--run-dir and --use-cache name different runs; give one of them")
-    path = config.run_dir or config.use_cache
+    given = config.run_dir or config.use_cache
+    path = expanded_path(given) if given else None
+    work_dir = expanded_path(config.work_dir or "outputs")
+    if runs_here:
+        path, work_dir = None if path is None else path.absolute(), work_dir.absolute()
     return RunSettings(
-        work_dir=expanded_path(config.work_dir or "outputs"),
-        path=expanded_path(path) if path else None,
+        work_dir=work_dir,
+        path=path,
         label=config.label,
         tags=MappingProxyType({name: str(value) for name, value in (config.tags or {}).items()}),
         min_coverage=checked_number(or_default(config.min_coverage, 0.99), "min_coverage", low=0.0, high=1.0),
@@ -268,7 +274,7 @@ def _stored(
     if isinstance(model, EndpointSettings):
         stored["api_url"] = model.shown_url
     if isinstance(model, FunctionSettings):
-        stored["model"] = model.spec or model.name
+        stored["model"] = model.spec or shown_name(model.target)
     if isinstance(model, LocalSettings):
         stored["model"] = model.source
         stored["model_args"] = dict(model.model_args)

@@ -191,8 +191,7 @@ class FunctionSettings:
     @property
     def told(self) -> str:
         """The model, as people are told of it at the start."""
-        given = _in_brackets(_listed(self.arguments)).strip()
-        name = f"{self.name}{given}{_in_brackets(self.revision)}"
+        name = f"{self.name}{_in_brackets(self.revision)}"
         if self.engine is None:
             return f"{name}, Python, {self.calls} at a time"
         return f"{name}, Python on Ray ({self.engine.address}), {self.calls} at a time for each worker"
