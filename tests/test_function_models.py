@@ -136,6 +136,7 @@ def test_a_class_is_built_once_with_its_arguments_and_stays_in_its_thread(data: 
     assert called == called[:1] * 6
     manifest = json.loads((run.path / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["fingerprint"]["model"]["arguments"] == {"lead": "a"}
+    assert manifest["fingerprint"]["prompt"]["audio_part"] is None
 
 
 def test_batches_are_full_and_alike_in_length(tmp_path: Path) -> None:

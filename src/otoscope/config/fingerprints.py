@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otoscope.config.audio_policy import AS_IS
-from otoscope.config.settings import Settings
+from otoscope.config.settings import FunctionSettings, LocalSettings, Settings
 from otoscope.errors import ConfigError, did_you_mean
 
 URL_FIELDS = ("model.api_url", "judge.api_url")
@@ -39,7 +39,8 @@ def fingerprint(
             "template": prompt.template,
             "system": prompt.system,
             "part_order": prompt.part_order,
-            "audio_part": prompt.audio_part,
+            # What runs here is handed its clips.
+            "audio_part": None if isinstance(model, (FunctionSettings, LocalSettings)) else prompt.audio_part,
             "answer_filter": prompt.answer_filter,
             "audio_policy": str(settings.audio.policy),
             "control": settings.audio.control,
