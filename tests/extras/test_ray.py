@@ -371,7 +371,7 @@ def test_a_stopped_run_names_its_cluster_again(
     assert process.returncode == 130
     words = told.split("Resume with:\n  otoscope ")[1].split("\n")[0].split()
     assert words == [
-        "eval", "--use-cache", "run", "--model", f"{tmp_path}/model.py:Model", "--engine", "ray",
+        "eval", "--use-cache", f"{tmp_path}/run", "--model", f"{tmp_path}/model.py:Model", "--engine", "ray",
         "--gpus-per-model", "0.5", "--ray-workers", "1", "--ray-address", cluster.address, "--no-judge",
     ]  # fmt: skip
     done = otoscope(*words, cwd=tmp_path, environ=cluster.environ, timeout=PATIENCE)

@@ -72,7 +72,7 @@ def test_a_local_model_is_evaluated_and_judged(model: Path, data: Path, tmp_path
         given = [one for one in arguments(model, data, run, "--eval-batch-size", "4") if one != "--no-judge"]
         done = evaluated(*given, *judge, OTOSCOPE_JUDGE_API_KEY="k")
     assert done.returncode == 0, done.stderr
-    assert "by transformers, 4 at a time" in done.stderr
+    assert "by transformers, 4 at a time" in " ".join(done.stderr.split())
     assert "tiny-qwen" in done.stdout
     assert "baseline" not in done.stdout
     assert stored(run, "summary.json")["counts"]["scored"] == SAMPLES
