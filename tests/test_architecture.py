@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "otoscope"
 
 LAYERS: dict[str, int] = {
     "_version": 0,
+    "children": 0,
     "descriptors": 0,
     "records": 0,
     "errors": 0,

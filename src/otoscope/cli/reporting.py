@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otoscope._version import __version__
 from otoscope.benchmark import VIEWS
+from otoscope.children import module_command
 from otoscope.choices import LANGUAGES, TRACKERS
 from otoscope.cli.terminal import as_json, complain, console
 from otoscope.errors import ConfigError, RunDirectoryError, TrackingError, did_you_mean
@@ -165,7 +165,7 @@ def write_page_apart(run_path: Path, language: str) -> None:
 
     page = run_path / PAGE
     words = ["report", str(run_path), "--format", "html", "--lang", language]
-    command = [sys.executable, "-X", "utf8", "-m", "otoscope", *words]
+    command = module_command("otoscope", *words)
     try:
         done = subprocess.run(  # noqa: S603 (our own command)
             command,

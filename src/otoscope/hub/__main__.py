@@ -29,9 +29,6 @@ Json = dict[str, Any]
 
 def main() -> None:
     """Work until the input ends."""
-    if not getattr(sys.flags, "safe_path", False):
-        # Before Python 3.11 a folder of the user's could be taken for one of the libraries.
-        del sys.path[0]
     channel = os.fdopen(os.dup(1), "w", encoding="ascii", newline="\n")
     # Whatever the libraries print is no event.
     os.dup2(2, 1)

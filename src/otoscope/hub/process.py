@@ -6,7 +6,6 @@ import importlib.util
 import json
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from otoscope.children import module_command
 from otoscope.config import HubSettings
 from otoscope.errors import ConfigError, DatasetError
 from otoscope.hub.troubles import Kind, words
@@ -25,12 +25,7 @@ PATIENCE = 5.0
 _TICK_SECONDS = 0.2
 _LEAVE_SECONDS = 1.0
 _LAST_WORDS_BYTES = 4096
-_QUIET = {
-    "PYTHONUTF8": "1",
-    "PYTHONSAFEPATH": "1",
-    "TQDM_DISABLE": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-}
+_QUIET = {"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 _NAMES = {"modelscope": "ModelScope", "huggingface": "Hugging Face"}
 _MIRRORS = {"modelscope": "MODELSCOPE_ENDPOINT", "huggingface": "HF_ENDPOINT"}
 _OTHERS = {"modelscope": "huggingface", "huggingface": "modelscope"}
@@ -105,8 +100,8 @@ class HubProcess:
         if self._hub.name == "huggingface" and importlib.util.find_spec("huggingface_hub") is None:
             raise ConfigError("Hugging Face needs its library: pip install 'otoscope[hf]'")
         self._said = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "otoscope.hub"],
+        self._process = subprocess.Popen(  # noqa: S603 (our own command)
+            module_command("otoscope.hub"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

@@ -21,9 +21,6 @@ Json = dict[str, Any]
 
 def main() -> None:
     """Do the job on stdin."""
-    if not getattr(sys.flags, "safe_path", False):
-        # Before Python 3.11 a folder of the user's could be taken for one of the libraries.
-        del sys.path[0]
     job = json.load(sys.stdin)
     channel = os.fdopen(os.dup(1), "w", encoding="ascii", newline="\n")
     # Whatever the library prints is no result.

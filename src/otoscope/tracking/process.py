@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from otoscope.children import module_command
 from otoscope.config import environment_secrets
 from otoscope.errors import ConfigError
 from otoscope.records import Event, Notice
@@ -108,16 +108,15 @@ def track_and_tell(
 
 def _carried_out(job: str, environ: Mapping[str, str], seconds: float) -> tuple[list[object], str]:
     """Have a job done by another process; return what it said of each run, and why it said no more."""
-    quiet = {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"}
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "otoscope.tracking"],
+        process = subprocess.Popen(  # noqa: S603 (our own command)
+            module_command("otoscope.tracking"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            env={**environ, **quiet},
+            env=dict(environ),
             # Ctrl-C at a terminal is for this process, which ends the other one.
             start_new_session=True,
         )
