@@ -290,24 +290,27 @@ def test_the_policy_holds_for_the_clip_that_is_sent(tmp_path: Path, data: Path) 
         assert (line["clip"]["rate"], line["clip"]["sent"]["rate"]) == (8000, 16000)
 
 
-def test_an_answer_about_another_partner_counts(tmp_path: Path, data: Path) -> None:
-    """When the selection grows partners change: only what is new is asked for; each line names its clip."""
+@pytest.mark.parametrize("limits", [(2, None), (None, 2)], ids=["grown", "shrunk"])
+def test_an_answer_about_another_partner_is_owed_again(
+    limits: tuple[int | None, int | None], tmp_path: Path, data: Path
+) -> None:
+    """When the selection changes so do the pairs: the run is then what a fresh one of that selection is."""
+    before, after = limits
     with ScriptedServer() as server:
-        evaluate(server, data, tmp_path / "run", "shuffled", limit=2)
-        small = answers(tmp_path / "run")
-        assert len(small) == 4
-        evaluate(server, data, tmp_path / "run", "shuffled")
-        assert len(server.requests) == 9
-        whole = answers(tmp_path / "run")
-        assert small.items() <= whole.items()
-        evaluate(server, data, tmp_path / "fresh", "shuffled")
-        fresh = answers(tmp_path / "fresh")
-    assert {key: line["clip"]["from"] for key, line in fresh.items()} != {
-        key: line["clip"]["from"] for key, line in whole.items()
-    }
-    # Not one of them is taken for changed, though some partners are no longer those of today.
+        evaluate(server, data, tmp_path / "run", "shuffled", limit=before)
+        first = answers(tmp_path / "run")
+        evaluate(server, data, tmp_path / "fresh", "shuffled", limit=after)
+        fresh = {key: line["clip"]["from"] for key, line in answers(tmp_path / "fresh").items()}
+        count = len(server.requests)
+        evaluate(server, data, tmp_path / "run", "shuffled", limit=after)
+        kept = {
+            key for key, partner in fresh.items() if key in first and first[key]["clip"]["from"] == partner
+        }
+        assert 0 < len(fresh) - len(kept) == len(server.requests) - count
+    resumed = answers(tmp_path / "run")
+    assert {key: resumed[key]["clip"]["from"] for key in fresh} == fresh
     with ScriptedServer() as server:
-        evaluate(server, data, tmp_path / "run", "shuffled", allow_changed=["model.api_url"])
+        evaluate(server, data, tmp_path / "run", "shuffled", limit=after, allow_changed=["model.api_url"])
         assert server.requests == []
 
 

@@ -39,7 +39,6 @@ class Clips:
 
     def __init__(self, data: Dataset, settings: Settings, tell: Callable[[Event], None]) -> None:
         self._samples = data.samples
-        self._data_root = data.root
         self._root = None if settings.data.follow_links else data.root
         self._policy = settings.audio.policy
         self._control = settings.audio.control
@@ -141,7 +140,7 @@ class Clips:
         if self._control == "no-audio":
             return False
         return self._is_another(
-            self._path(sample, stored.clip_from), stored.clip_bytes, stored.clip_mtime_ns, stored.clip_sha256
+            sample, stored.clip_from, stored.clip_bytes, stored.clip_mtime_ns, stored.clip_sha256
         )
 
     def mended(self, sample: Sample, failure: StoredFailure) -> bool:
@@ -157,20 +156,19 @@ class Clips:
             case _:
                 clip = failure.clip
                 return clip is not None and self._is_another(
-                    self._path(sample, clip.get("from")), clip["bytes"], clip["mtime_ns"], clip["sha256"]
+                    sample, clip.get("from"), clip["bytes"], clip["mtime_ns"], clip["sha256"]
                 )
 
-    def _path(self, sample: Sample, taken_from: str | None) -> str:
-        """Return where a stored line's clip lies; the partner may have been another one then."""
-        if taken_from is None:
-            return sample.audio_path
-        task, _, rest = taken_from.partition("/")
-        name, _, path = rest.partition("/")
-        return str(self._data_root / "Chat" / f"{task}_{name}" / path)
-
-    @staticmethod
-    def _is_another(path: str, size: int, mtime_ns: int, sha256: str) -> bool:
-        """Whether a clip is another one than it was: size and time first, then the bytes."""
+    def _is_another(
+        self, sample: Sample, taken_from: str | None, size: int, mtime_ns: int, sha256: str
+    ) -> bool:
+        """Whether a clip is another one than it was: whose it is, size and time, then the bytes."""
+        source = self.source(sample)
+        # A selection that grew may have given the sample another partner: with both kinds of pairs in one
+        # run, some clips would be asked about twice, others never, and the numbers depend on its history.
+        if self._control == "shuffled" and taken_from != source.clip_key:
+            return True
+        path = source.audio_path
         state = audio.file_state(path)
         if state is None or state == {"bytes": size, "mtime_ns": mtime_ns}:
             return False
