@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -127,24 +128,66 @@ def test_logs_of_a_training_do_not_count(tmp_path: Path) -> None:
     assert digest(folder) == before
 
 
-def test_large_weights_are_told_apart_by_blocks(tmp_path: Path) -> None:
-    """Of a file over 64 MB a part is read: its two ends, and enough between them for weights trained on."""
+LARGE, SMALL = 2 << 30, 1 << 20
+"""Bytes of tensors in a file with holes, which takes no disk."""
+ENDS = (0, LARGE, LARGE + SMALL, 2 * LARGE + SMALL)
+NAMES = ("z.tower", "projector", "a.language")
+
+
+def large(folder: Path, *written: int, dtype: str = "U8") -> str:
+    """Write safetensors of three tensors, with another byte at some offsets; return the folder's digest."""
+    tensors = {
+        name: {"dtype": dtype, "shape": [end - first], "data_offsets": [first, end]}
+        for name, first, end in zip(NAMES, ENDS, ENDS[1:], strict=False)
+    }
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + ENDS[-1])
+        for offset in written:
+            file.seek(8 + len(header) + offset)
+            file.write(b"x")
+    return digest(folder)
+
+
+def test_every_tensor_of_a_large_file_counts(tmp_path: Path) -> None:
+    """A projector that was trained shows in 4 GB of weights that were not; the names and types count, too."""
     folder = whole(tmp_path / "model")
-    size = 100 << 20
+    places = [at for first, end in pairwise(ENDS) for at in (first, (first + end) // 2, end - 1)]
+    before = large(folder)
+    assert before == large(folder)
+    assert len({before, large(folder, dtype="I8"), *(large(folder, at) for at in places)}) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "header"),
+    [
+        ("pytorch_model.bin", 0, b""),
+        ("model.safetensors", 0, b""),
+        ("model.safetensors", 1 << 60, b"{}"),
+        ("model.safetensors", 3, b"[1]"),
+        ("model.safetensors", 2, b"{}"),
+        ("model.safetensors", 35, b'{"a": {"data_offsets": [0, 10000]}}'),
+        ("model.safetensors", 35, b'{"a": {"data_offsets": ["0", nul]}}'),
+        ("model.safetensors", 35, b'{"a": {"data_offsets": ["0", "9"]}}'),
+        ("model.safetensors", 34, b'{"a": {"data_offsets": [0, 1, 2]}}'),
+    ],
+)
+def test_other_large_files_count_with_every_byte(
+    name: str, length: int, header: bytes, tmp_path: Path
+) -> None:
+    """What does not name its tensors, or not all of its bytes, is read whole."""
+    folder = whole(tmp_path / "model")
     seen = set()
-    for number in range(3):
-        with (folder / "model.safetensors").open("wb") as file:
-            file.truncate(size)
-            if number == 1:
-                file.seek(size - 1)
+    for written in (None, 20_001, 50_000_003, (65 << 20) - 1):
+        with (folder / name).open("wb") as file:
+            file.write(length.to_bytes(8, "little") + header)
+            file.truncate(65 << 20)
+            if written is not None:
+                file.seek(written)
                 file.write(b"x")
-            if number == 2:
-                # As a training does it: every weight is a little different.
-                for offset in range(0, size, 4096):
-                    file.seek(offset)
-                    file.write(b"y")
         seen.add(digest(folder))
-    assert len(seen) == 3
+    assert len(seen) == 4
 
 
 # --- the hub ----------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
@@ -48,8 +49,11 @@ _POINTER = b"version https://git-lfs"
 
 _WHOLE = 64 << 20
 """Bytes: files that are no larger are read whole for the digest."""
-_BLOCKS, _BLOCK = 256, 64 << 10
-"""Of a larger one so many blocks of so many bytes are read, spread evenly, its first and last among them."""
+_BLOCK = 1 << 20
+_SAMPLE = 4 << 10
+"""Bytes: of each tensor in a larger file so many count from its beginning, its middle and its end."""
+_LONGEST_HEADER = 100 << 20
+"""Bytes: what the format itself allows."""
 
 
 def located(settings: LocalSettings, tell: Callable[[Event], None], *, fetch: bool = True) -> LocalSettings:
@@ -76,14 +80,18 @@ def located(settings: LocalSettings, tell: Callable[[Event], None], *, fetch: bo
 def digest(folder: Path) -> str:
     """Return a SHA-256 (hex) of what a folder's model consists of: names, sizes and contents of its files.
 
-    Of files over 64 MB only every so many blocks are read: weights that were trained on differ in all of
-    them, and tens of gigabytes need not be read twice at each start.
+    Of safetensors over 64 MB the header is read, and a part of each tensor: what was trained on, if only a
+    small projector, differs all over its tensors, and tens of gigabytes need not be read twice at each start.
     """
     whole = hashlib.sha256()
     for path in sorted(set(_files(folder))):
         whole.update(f"{path.name}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape"))
-        for block in _sampled(path):
-            whole.update(block)
+        with path.open("rb") as file:
+            for offset, size in _counting(file, path):
+                file.seek(offset)
+                while size > 0 and (block := file.read(min(size, _BLOCK))):
+                    whole.update(block)
+                    size -= len(block)
     return whole.hexdigest()
 
 
@@ -92,16 +100,44 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.glob(pattern) if path.is_file())
 
 
-def _sampled(path: Path) -> Iterator[bytes]:
+def _counting(file: BinaryIO, path: Path) -> Iterable[tuple[int, int]]:
+    """Return offset and size of what of a file counts in the digest: all, unless it names its tensors."""
     size = path.stat().st_size
-    with path.open("rb") as file:
-        if size <= _WHOLE:
-            while block := file.read(_BLOCK):
-                yield block
-            return
-        for number in range(_BLOCKS):
-            file.seek(number * (size - _BLOCK) // (_BLOCKS - 1))
-            yield file.read(_BLOCK)
+    if size <= _WHOLE or path.suffix != ".safetensors" or (ends := _ends(file, size)) is None:
+        return [(0, size)]
+    return _sampled(ends)
+
+
+def _ends(file: BinaryIO, size: int) -> list[int] | None:
+    """Return where the header of a safetensors file ends, and each of its tensors; ``None`` if it is not one.
+
+    It begins with the header's length, 8 bytes, little-endian; offsets in the header count from its end.
+    """
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(_LONGEST_HEADER, size - 8):
+        return None
+    try:
+        header = decoded(file.read(length).decode("utf-8"))
+        places = sorted(header[name]["data_offsets"] for name in header if name != "__metadata__")
+        tensors = [(first, end) for first, end in places]
+    except (ValueError, TypeError, LookupError):
+        return None
+    ends = [0, *(end for _, end in tensors)]
+    if not all(type(end) is int for end in ends) or ends != sorted(ends):
+        return None
+    # One behind the other, as the format wants it: else something may belong to no tensor.
+    if [first for first, _ in tensors] != ends[:-1] or ends[-1] != size - 8 - length:
+        return None
+    return [8 + length + end for end in ends]
+
+
+def _sampled(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    yield 0, ends[0]
+    for first, end in pairwise(ends):
+        if end - first <= 3 * _SAMPLE:
+            yield first, end - first
+        else:
+            yield from ((at, _SAMPLE) for at in (first, (first + end - _SAMPLE) // 2, end - _SAMPLE))
 
 
 def _check(folder: Path, settings: LocalSettings) -> None:
