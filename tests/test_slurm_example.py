@@ -185,10 +185,25 @@ def test_a_task_serves_the_model_itself_and_ends_the_server(
 ) -> None:
     """Without API_URL the server of SERVER_COMMAND is started, waited for, and ended with the task."""
     node["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{node.get('PYTHONPATH', '')}"
-    variables = {**node, **task(0, 1), "SERVER_COMMAND": serving, "PORT": str(20_000 + os.getpid() % 10_000)}
+    port = str(20_000 + os.getpid() % 10_000)
+    variables = {**node, **task(0, 1), "SHARDS": "1", "SERVER_COMMAND": serving, "PORT": port}
     done = run(ANSWER, variables)
     assert done.returncode == 0, done.stderr
     assert load_run(Path(node["RUNS"]) / "shard-1-of-1").summary.answers["answered"] == 24
+
+
+def test_a_task_ends_with_its_server(node: dict[str, str], serving: str, tmp_path: Path) -> None:
+    """A server that does not come up, or ends in the middle, is not waited for; the task goes on later."""
+    node["PYTHONPATH"] = f"{REPOSITORY}{os.pathsep}{node.get('PYTHONPATH', '')}"
+    variables = {**node, **task(0), "PORT": str(20_000 + os.getpid() % 10_000)}
+    answers = Path(node["RUNS"]) / "shard-1-of-2" / ANSWERS
+    in_the_middle = f"(until [ -s '{answers}' ]; do sleep 0.1; done; kill $$) & {serving}"
+    for command in ("echo no GPU >&2; exit 3", in_the_middle):
+        done = run(ANSWER, {**variables, "SERVER_COMMAND": command}, "--rpm", "20")
+        assert (done.returncode, "The model's server has ended" in done.stderr) == (4, True), done.stderr
+    assert 0 < len(lines(answers)) < 12
+    done = run(ANSWER, {**variables, "SERVER_COMMAND": serving})
+    assert done.returncode == 0, done.stderr
 
 
 def test_mistakes_are_said_before_anything_is_done(node: dict[str, str]) -> None:
@@ -197,8 +212,11 @@ def test_mistakes_are_said_before_anything_is_done(node: dict[str, str]) -> None
     done = run(ANSWER, {**node, **task(0)})
     assert done.returncode != 0
     assert "DATA: the folder that contains Chat/" in done.stderr
-    done = run(ANSWER, {**node, "DATA": "/nowhere", "API_URL": "http://127.0.0.1:9/v1", **task(2, 1)})
-    assert (done.returncode, "of 1 shards the last is 1/1" in done.stderr) == (2, True)
+    for number in (0, 2):
+        done = run(
+            ANSWER, {**node, "DATA": "/nowhere", "API_URL": "http://127.0.0.1:9/v1", **task(number, 1)}
+        )
+        assert (done.returncode, "set SHARDS to the number of shards" in done.stderr) == (2, True)
     assert not Path(node["RUNS"]).exists()
     judged = run(JUDGE, node)
     assert (judged.returncode, "not a run" in judged.stderr) == (6, True)
