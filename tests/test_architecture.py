@@ -31,6 +31,7 @@ LAYERS: dict[str, int] = {
     "weights": 1,
     "expectation": 1,
     "stats": 1,
+    "stopping": 1,
     "published": 1,
     "texts": 1,
     "prompts": 1,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
+import signal
+import subprocess
+import sys
 import threading
+import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from typing_extensions import assert_type
+from typing_extensions import Self, assert_type
 
 import otoscope
 from otoscope import (
@@ -27,9 +31,9 @@ from otoscope import (
 )
 from otoscope.config import TaskSettings
 from otoscope.errors import ConfigError
-from otoscope.records import Answered, Judged, RunStarted
-from tests.scripted_server import ScriptedServer
-from tests.support import write_data
+from otoscope.records import Answered, Judged, Notice, RunStarted
+from tests.scripted_server import Response, ScriptedServer, Seen, scripted_answers
+from tests.support import REPOSITORY, environment, lines, write_data
 
 
 def answer(audio: AudioClip, question: str) -> str:
@@ -107,7 +111,7 @@ def test_it_works_inside_of_a_running_event_loop(tmp_path: Path, data: Path) -> 
 
 
 def test_cancelling_stops_it_and_the_same_call_goes_on(tmp_path: Path, data: Path) -> None:
-    """What was answered before is not asked again."""
+    """What was answered before is not asked again, nor is what was being answered."""
     asked: list[str] = []
     third, go_on = threading.Event(), threading.Event()
 
@@ -118,9 +122,13 @@ def test_cancelling_stops_it_and_the_same_call_goes_on(tmp_path: Path, data: Pat
             go_on.wait(10)
         return f"{audio.seconds}"
 
+    def hear(event: Event) -> None:
+        if isinstance(event, Notice) and event.message.startswith("stopping"):
+            go_on.set()
+
     async def cancelled() -> None:
         task = asyncio.ensure_future(
-            evaluate_async(model=slow, data=data, run_dir=tmp_path / "run", no_judge=True)
+            evaluate_async(model=slow, data=data, run_dir=tmp_path / "run", no_judge=True, on_event=hear)
         )
         await asyncio.to_thread(third.wait, 10)
         task.cancel()
@@ -128,12 +136,211 @@ def test_cancelling_stops_it_and_the_same_call_goes_on(tmp_path: Path, data: Pat
             await task
 
     asyncio.run(cancelled())
-    go_on.set()
     before = len(asked)
     run = evaluate(model=slow, data=data, run_dir=tmp_path / "run", no_judge=True)
     assert run.summary.counts["pending"] == 8
     assert sum(outcome.answer is not None for outcome in run.outcomes()) == 8
-    assert len(asked) == before + 6
+    assert len(asked) == before + 5
+
+
+# --- stopped in a script or a notebook --------------------------------------------------------------------
+
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+SCRIPT = """
+import asyncio, signal, sys
+from otoscope import evaluate, evaluate_async, judge_runs
+
+way, url, data, folder = sys.argv[1:]
+judge = {"model_id": "scripted-judge", "api_url": url, "api_key": "none"}
+given = {"model": "scripted-model", "api_url": url, "data": data, "run_dir": folder + "/run"}
+
+
+def tell(event):
+    print(getattr(event, "message", ""), flush=True)
+
+
+async def in_a_loop():
+    if way == "kernel":
+        # As a notebook's kernel has it while a cell is run: an exception, not asyncio's cancellation.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    evaluate(**given, judge_model_args=judge, on_event=tell)
+
+
+if way == "judge_runs":
+    evaluate(**given, no_judge=True)
+    judge_runs([folder + "/run"], {"judge_model_args": judge}, on_event=tell)
+elif way == "evaluate":
+    evaluate(**given, judge_model_args=judge, on_event=tell)
+elif way == "evaluate_async":
+    asyncio.run(evaluate_async(**given, judge_model_args=judge, on_event=tell))
+else:
+    asyncio.run(in_a_loop())
+print("went on")
+"""
+
+
+class Stopped:
+    """A script whose judge has answered one of 48 samples, and leaves calls in flight until ``go_on``."""
+
+    def __init__(self, way: str, folder: Path) -> None:
+        data = write_data(folder / "data", each=6)
+        self.go_on = threading.Event()
+        self.server = ScriptedServer(self._reply)
+        self._verdicts = folder / "run" / "verdicts.jsonl"
+        self._begin = [sys.executable, "-c", SCRIPT, way, "{url}", str(data), str(folder)]
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        words = [word.replace("{url}", self.server.url) for word in self._begin]
+        self.process = subprocess.Popen(
+            words, env=environment(), cwd=REPOSITORY, encoding="utf-8",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        # One that does not stop would have the test wait for its output for ever.
+        self._watchdog = threading.Timer(60, self.process.kill)
+        self._watchdog.start()
+        until(lambda: len(self.asked()) > 5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.cancel()
+        self.go_on.set()
+        self.process.kill()
+        self.process.communicate()
+        self.server.__exit__(None, None, None)
+
+    def _reply(self, seen: Seen, attempt: int) -> Response:
+        reply = scripted_answers()(seen, attempt)
+        held = seen.kind == "judge" and len(self.asked()) > 2
+        return dataclasses.replace(reply, after=self.go_on) if held else reply
+
+    def asked(self) -> list[Seen]:
+        """Return what the judge was asked."""
+        return [seen for seen in list(self.server.requests) if seen.kind == "judge"]
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def until_it_says(self, start: str) -> None:
+        """Wait until the run tells something that begins so."""
+        assert self.process.stdout is not None
+        assert any(line.startswith(start) for line in self.process.stdout)
+
+    def ended(self, seconds: float) -> str:
+        """Wait for the process to end by ``KeyboardInterrupt``; return what else it printed."""
+        printed, complaint = self.process.communicate(timeout=seconds)
+        assert complaint.rstrip().endswith("KeyboardInterrupt"), complaint
+        assert self.process.returncode == -signal.SIGINT
+        return printed
+
+    def stored(self) -> int:
+        """Return how many verdicts are stored."""
+        return len(lines(self._verdicts))
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+WAYS = [
+    "evaluate",
+    "judge_runs",
+    "kernel",
+    *(
+        # Before Python 3.11, asyncio's loops do not tell what runs in them of Ctrl-C.
+        pytest.param(way, marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio's Ctrl-C"))
+        for way in ("evaluate_async", "loop")
+    ),
+]
+
+
+@posix_only
+@pytest.mark.parametrize("way", WAYS)
+def test_ctrl_c_in_a_script_stores_every_call_in_flight(tmp_path: Path, way: str) -> None:
+    """What the judge was asked is paid for: it gets its time, is stored, and nothing more is asked."""
+    with Stopped(way, tmp_path) as script:
+        script.interrupt()
+        script.until_it_says("stopping: calls in flight")
+        script.go_on.set()
+        assert "went on" not in script.ended(30)
+        assert 5 < script.stored() == len(script.asked()) < 96
+        assert {seen.status for seen in script.asked()} == {200}
+    assert otoscope.load_run(tmp_path / "run").summary.counts["pending"] > 0  # summed up, too
+
+
+@posix_only
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_ctrl_c_in_a_script_does_not_wait(tmp_path: Path, way: str) -> None:
+    """Calls in flight are given up; what was stored stays."""
+    with Stopped(way, tmp_path) as script:
+        script.interrupt()
+        script.until_it_says("stopping: calls in flight")
+        script.interrupt()
+        script.ended(6)
+        assert script.stored() == 2
+
+
+@posix_only
+def test_a_script_ends_though_the_judge_never_answers(tmp_path: Path) -> None:
+    """The time that calls in flight get has an end."""
+    with Stopped("kernel", tmp_path) as script:
+        script.interrupt()
+        script.ended(30)
+        assert script.stored() == 2
+
+
+def test_cancelling_stores_the_verdicts_in_flight(tmp_path: Path) -> None:
+    """As Ctrl-C does; to be cancelled once more does not wait."""
+    data = write_data(tmp_path / "data", each=6)
+    go_on = threading.Event()
+
+    def reply(seen: Seen, attempt: int) -> Response:
+        held = seen.kind == "judge" and len(judged()) > 2
+        return dataclasses.replace(scripted_answers()(seen, attempt), after=go_on if held else None)
+
+    def judged() -> list[Seen]:
+        return [seen for seen in list(server.requests) if seen.kind == "judge"]
+
+    async def cancelled(run_dir: Path, *, twice: bool) -> None:
+        stopping = asyncio.Event()
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Notice) and event.message.startswith("stopping"):
+                stopping.set()
+
+        task = asyncio.ensure_future(
+            evaluate_async(
+                model=answer,
+                judge_model_args={"model_id": "j", "api_url": server.url, "api_key": "none"},
+                data=data,
+                run_dir=run_dir,
+                on_event=hear,
+            )
+        )
+        await asyncio.to_thread(until, lambda: len(judged()) > 5)
+        task.cancel()
+        await stopping.wait()
+        if twice:
+            task.cancel()
+        else:
+            go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with ScriptedServer(reply) as server:
+        asyncio.run(cancelled(tmp_path / "twice", twice=True))
+        assert len(lines(tmp_path / "twice" / "verdicts.jsonl")) == 2
+        go_on.set()
+    go_on.clear()
+    with ScriptedServer(reply) as server:
+        asyncio.run(cancelled(tmp_path / "once", twice=False))
+        assert len(lines(tmp_path / "once" / "verdicts.jsonl")) == len(judged())
+        assert 5 < len(judged()) < 96
 
 
 def test_a_wrong_name_is_refused_with_the_right_one(data: Path) -> None:

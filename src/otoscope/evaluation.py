@@ -32,10 +32,11 @@ from otoscope.judge import Judge
 from otoscope.obtaining import Plan, obtain, plan
 from otoscope.opening import opened, peek, settings_for
 from otoscope.parts import Parts, Rates, located, prepare
-from otoscope.pipeline import Pipeline, Slots, Stop
+from otoscope.pipeline import Pipeline, Slots
 from otoscope.records import Event, Json, Judged, Order, Price, RunFailed, RunStarted, Sending, Spent, Verdict
 from otoscope.runs import DryRun, Run, ToDownload, judged_orders
-from otoscope.session import OnEvent, carry_out, ignore, run_blocking, run_in_loop, what_is_owed
+from otoscope.session import OnEvent, carry_out, ignore, what_is_owed
+from otoscope.stopping import Stop, run_stoppable, stoppable
 from otoscope.store import Plan as Owed
 from otoscope.store import RunStore
 from otoscope.tracking import require, track_and_tell
@@ -56,11 +57,12 @@ def run_task(
 
     ``on_event`` gets each :data:`otoscope.records.Event`; ``environ`` stands for the process's environment.
     Raises :class:`otoscope.errors.OtoscopeError` with the next step in its message; whatever was done until
-    then is stored, and the same call with ``use_cache`` set to the run's path goes on from there.
+    then is stored, and the same call with ``use_cache`` set to the run's path goes on from there. Ctrl-C is
+    ``KeyboardInterrupt`` once calls in flight have ended, or had their time to; a second one does not wait.
     """
     environ = os.environ if environ is None else environ
     settings = settings_for(task_cfg, environ)
-    run = run_blocking(lambda: run_in_loop(answer_and_judge(settings, on_event=on_event)))
+    run = run_stoppable(lambda stop: answer_and_judge(settings, on_event=on_event, stop=stop))
     track_and_tell([run.path], settings.run.track, environ, on_event or ignore)
     return run
 
@@ -99,12 +101,13 @@ async def evaluate_async(
 ) -> Run:
     """Evaluate a model as :func:`evaluate` does, in the event loop that is running.
 
-    Cancelling it stops the run; the same call with the same ``run_dir`` goes on from there.
+    Cancelling it stops the run once calls in flight have ended, or had their time to; a second time it does
+    not wait. The same call with the same ``run_dir`` goes on from there.
     """
     config = _config(model, judge, data, settings)
     environ = os.environ if environ is None else environ
     resolved = settings_for(config, environ)
-    run = await answer_and_judge(resolved, on_event=on_event)
+    run = await stoppable(lambda stop: answer_and_judge(resolved, on_event=on_event, stop=stop))
     await asyncio.to_thread(track_and_tell, [run.path], resolved.run.track, environ, on_event or ignore)
     return run
 

@@ -34,6 +34,7 @@ from otoscope.records import (
     Sample,
     Verdict,
 )
+from otoscope.stopping import Stop
 from otoscope.store import EMPTY_ANSWER, Plan, RunStore
 from otoscope.store.lines import open_end
 
@@ -76,39 +77,6 @@ SERVED = frozenset(
     }
 )
 """Failures that a working endpoint gives: they say nothing about key, model name or wire form."""
-
-
-class Stop:
-    """A request to stop, as a signal makes it. The second one does not wait for calls in flight."""
-
-    def __init__(self) -> None:
-        self.requested = asyncio.Event()
-        self.at_once = False
-        self.terminated = False
-        self.patient = False
-        """Whether calls in flight get all the time that they need."""
-
-    def begin_no_more(self) -> None:
-        """Ask to stop once all calls in flight have ended; a signal can still hurry that."""
-        self.patient = not self.requested.is_set()
-        self.requested.set()
-
-    def request(self, *, terminated: bool = False) -> None:
-        """Ask to stop; ``terminated`` tells SIGTERM from Ctrl-C."""
-        self.at_once = self.requested.is_set() and not self.patient
-        self.patient = False
-        self.terminated = self.terminated or terminated
-        self.requested.set()
-
-    def heeded(self, tell: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return a listener that ends, at its next event, what goes on in a thread once this is asked for."""
-
-        def listen(event: Event) -> None:
-            if self.requested.is_set():
-                raise RunInterruptedError("stopped", terminated=self.terminated)
-            tell(event)
-
-        return listen
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
 
 from otoscope.chat_api import Budget
 from otoscope.config import Settings
@@ -17,7 +14,6 @@ from otoscope.runs import Run, judged_orders, standing_results, write_results
 from otoscope.store import SAMPLES, Plan, RunStore, StoredAnswer, StoredFailure, sample_to_line
 
 OnEvent = Callable[[Event], None]
-_T = TypeVar("_T")
 
 
 def what_is_owed(
@@ -109,27 +105,6 @@ def _summed_up(store: RunStore, samples: Sequence[Sample], *, idle: bool) -> Run
     if standing is not None:
         return Run(store.path, standing)
     return Run(store.path, write_results(store, samples), changed=True)
-
-
-def run_in_loop(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run something in an event loop of its own, one that can watch sockets for libcurl."""
-    if sys.platform != "win32":
-        return asyncio.run(main)
-    # Windows' own default cannot.
-    if sys.version_info >= (3, 12):
-        return asyncio.run(main, loop_factory=asyncio.SelectorEventLoop)
-    asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
-    return asyncio.run(main)
-
-
-def run_blocking(call: Callable[[], _T]) -> _T:
-    """Call something that runs an event loop, in a thread of its own where one is running already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return call()
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        return executor.submit(call).result()
 
 
 def ignore(_event: Event) -> None:

@@ -45,14 +45,12 @@ if TYPE_CHECKING:
     from otoscope.cli.configured import Asked
     from otoscope.config import Settings
     from otoscope.config.files import SettingsFile
-    from otoscope.pipeline import Stop
     from otoscope.records import Event
     from otoscope.runs import Run
+    from otoscope.stopping import Stop
 
 _T = TypeVar("_T")
 
-STOP_SECONDS, LAST_SECONDS = 9.5, 2.0
-"""After the first and after the second signal: when the process ends, whatever it still waits for."""
 EXIT_INCOMPLETE = 1
 """The run finished, but its coverage is under ``--min-coverage``."""
 
@@ -307,7 +305,7 @@ class Command:
 
     def _with_display(self, work: Callable[[Callable[[Event], None], Stop], Awaitable[_T]]) -> _T:
         from otoscope.reports.live import LiveDisplay
-        from otoscope.session import run_in_loop
+        from otoscope.stopping import run_in_loop
 
         # What a model in Python prints is not what this command was asked for.
         with LiveDisplay(console(stderr=True)) as display, contextlib.redirect_stdout(sys.stderr):
@@ -466,7 +464,7 @@ async def _interruptible(work: Callable[[Stop], Awaitable[_T]], leave: Callable[
     ``leave`` ends the process with an exit code. It is called when a stop takes too long all the same: a
     thread that waits for a dead network disk cannot be ended in any other way.
     """
-    from otoscope.pipeline import Stop
+    from otoscope.stopping import LAST_SECONDS, STOP_SECONDS, Stop
 
     stop = Stop()
     loop = asyncio.get_running_loop()

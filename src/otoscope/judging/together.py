@@ -26,7 +26,7 @@ from otoscope.judging.looking import Found, Owed, Skipped, Unusable, look
 from otoscope.lock import RunLock
 from otoscope.opening import opened
 from otoscope.parts import Parts, prepare
-from otoscope.pipeline import SERVED, Pipeline, Slots, Stop
+from otoscope.pipeline import SERVED, Pipeline, Slots
 from otoscope.records import (
     Estimate,
     Event,
@@ -40,7 +40,8 @@ from otoscope.records import (
     Verdict,
 )
 from otoscope.runs import Run, judged_orders
-from otoscope.session import OnEvent, carry_out, ignore, no_clip, run_blocking, run_in_loop, what_is_owed
+from otoscope.session import OnEvent, carry_out, ignore, no_clip, what_is_owed
+from otoscope.stopping import Stop, run_stoppable
 from otoscope.store import Plan, RunStore
 from otoscope.tracking import track_and_tell
 
@@ -61,11 +62,12 @@ def judge_runs(
 
     ``task_cfg`` says which judge (:func:`look` which of its settings count); without one, each run's own.
     Also works inside a running event loop. Raises :class:`otoscope.errors.OtoscopeError`; where single runs
-    could not be judged, once the others are. The same call goes on from what is stored.
+    could not be judged, once the others are. The same call goes on from what is stored. Ctrl-C as for
+    :func:`otoscope.run_task`.
     """
     environ = os.environ if environ is None else environ
     found = look(task_cfg or TaskConfig(), runs, environ)
-    ended = run_blocking(lambda: run_in_loop(judge_all(found, on_event=on_event)))
+    ended = run_stoppable(lambda stop: judge_all(found, on_event=on_event, stop=stop))
     done = [end.path for end in ended if isinstance(end, Run)]
     track_and_tell(done, trackers_of(found), environ, on_event or ignore)
     if errors := [one for one in ended if isinstance(one, OtoscopeError)]:
