@@ -164,6 +164,7 @@ def write_page_apart(run_path: Path, language: str) -> None:
     import subprocess
 
     page = run_path / PAGE
+    before = _written_at(page)
     words = ["report", str(run_path), "--format", "html", "--lang", language]
     command = module_command("otoscope", *words)
     try:
@@ -176,6 +177,9 @@ def write_page_apart(run_path: Path, language: str) -> None:
             check=False,
         )
         trouble = "" if done.returncode in (0, EXIT_NOTHING_SCORED) else _last_line(done.stderr)
+        # That code is a traceback's, too.
+        if not trouble and _written_at(page) in (None, before):
+            trouble = _last_line(done.stderr) or "nothing was written"
     except (OSError, subprocess.TimeoutExpired) as error:
         trouble = str(error)
     except KeyboardInterrupt:
@@ -185,6 +189,14 @@ def write_page_apart(run_path: Path, language: str) -> None:
         complain(f"otoscope: {page} was not written: {trouble}. Try again with:\n  {again}")
     else:
         complain(f"Report: {page}")
+
+
+def _written_at(path: Path) -> int | None:
+    """Return when a file was written (ns), ``None`` where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def track_runs(
