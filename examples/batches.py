@@ -23,6 +23,8 @@ class Levels:
 
     def answer_batch(self, questions: Sequence[AudioQuestion]) -> list[Reply]:
         """Answer up to ``--eval-batch-size`` questions, those of clips of similar length together."""
+        if any(question.audio is None for question in questions):  # with --control no-audio
+            return [Reply(text="There is no clip.", finish_reason="stop") for _ in questions]
         clips = [question.audio.samples(16_000) for question in questions if question.audio is not None]
         batch = np.zeros((len(clips), max(map(len, clips))), np.float32)
         for row, clip in zip(batch, clips, strict=True):

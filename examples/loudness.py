@@ -12,8 +12,10 @@ import numpy as np
 from otoscope import AudioClip
 
 
-def answer(audio: AudioClip, question: str) -> str:
+def answer(audio: AudioClip | None, question: str) -> str:
     """Answer one question about one clip."""
+    if audio is None:  # with --control no-audio
+        return "There is no clip."
     samples = audio.samples(16_000)  # float32, mono, shape (frames,)
     level = 20 * np.log10(max(float(np.sqrt(np.mean(samples**2))), 1e-6))
     return f"The clip lasts {audio.seconds:.1f} s and its mean level is {level:.0f} dB."

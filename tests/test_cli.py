@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import select
 import shlex
 import signal
@@ -27,7 +28,7 @@ from tests.scripted_server import (
     require_key,
     scripted_answers,
 )
-from tests.support import DEMO, command, environment, flags, lines, otoscope, write_data
+from tests.support import DEMO, REPOSITORY, command, environment, flags, lines, otoscope, write_data
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -523,6 +524,20 @@ def test_help_is_there_for_every_command() -> None:
         assert done.returncode == 0
         assert "usage: otoscope" in done.stdout
     assert otoscope("--version").stdout.startswith("otoscope ")
+
+
+def test_help_and_readme_say_all_that_there_is() -> None:
+    """Every kind of model, both sizes of a batch, what may have changed, and every exit code."""
+    told = " ".join(otoscope("eval", "--help").stdout.split())
+    for words in (
+        "file.py:NAME", "a folder, or org/name", "(default 16), or samples", "(default 1) ",
+        "model.source_sha256 or judge.source_sha256",
+    ):  # fmt: skip
+        assert words in told
+    codes = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("## Exit codes\n\n")[2]
+    numbers = re.findall(r"(?:^|· )(\d+) ", " ".join(codes.partition("\n\n")[0].split()))
+    assert numbers == re.findall(r"(?:: |; )(\d+) ", " ".join(otoscope("--help").stdout.split()))
+    assert {"0", "8", "143"} < set(numbers)
 
 
 @posix_only

@@ -42,6 +42,15 @@ def test_a_model_answers_every_sample(tmp_path: Path, name: str, said: str) -> N
     assert any(text.startswith(said) for text in texts), texts
 
 
+@pytest.mark.parametrize("name", ["loudness.py", "batches.py"])
+def test_a_model_copes_without_a_clip(tmp_path: Path, name: str) -> None:
+    """A control without audio asks it, too."""
+    done = otoscope(*told(name), "--control", "no-audio", "--run-dir", str(tmp_path / "run"), cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    answers = [outcome.answer for outcome in load_run(tmp_path / "run").outcomes()]
+    assert [answer.text for answer in answers if isinstance(answer, Answer)] == ["There is no clip."] * 8
+
+
 def test_the_notebook_tells_its_progress_and_its_score(tmp_path: Path) -> None:
     """It runs from any folder, and its run lies there."""
     done = subprocess.run(

@@ -68,6 +68,18 @@ def test_a_folder_that_is_not_there_is_no_model(model: str) -> None:
     assert "there is no such folder" in refused(model)
 
 
+@pytest.mark.parametrize("model", ["mine.py", "lab/mine.py", "./mine.py"])
+def test_a_file_of_python_wants_a_name(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither a folder nor a hub's model, and no server's; what is in it has a name."""
+    monkeypatch.chdir(tmp_path)
+    assert "name what is in it" not in refused("mine.py")
+    (tmp_path / "lab").mkdir()
+    (tmp_path / model).touch()
+    for environ in ({}, {"OTOSCOPE_API_URL": "http://127.0.0.1:1"}):
+        assert refused(model, environ=environ).endswith(f"name what is in it: --model {model}:NAME")
+    assert resolved(model, api_url="http://127.0.0.1:1").model.name == model
+
+
 def test_a_bare_word_names_every_way() -> None:
     """Without a URL a word alone is neither folder nor id; the ways are named."""
     told = refused("my-model")

@@ -142,7 +142,8 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--model",
         metavar="NAME",
-        help="the model's name at its server; or baseline; or one in Python: file.py:NAME or module:NAME",
+        help="the model's name at its server; or baseline; or one in Python: file.py:NAME or module:NAME; or "
+        "weights: a folder, or org/name (Hugging Face), without a URL",
     )
     group.add_argument(
         "--model-args", metavar="JSON|K=V,...", help="what the class of a model in Python is built with"
@@ -220,7 +221,13 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         metavar="RULE",
         help="none, strip-thinking (default), after:TEXT or regex:RE: what of an answer is judged",
     )
-    group.add_argument("--eval-batch-size", type=int, metavar="N", help="requests in flight (default 16)")
+    group.add_argument(
+        "--eval-batch-size",
+        type=int,
+        metavar="N",
+        help="requests in flight (default 16), or samples that a model in Python or from weights has at once "
+        "(default 1)",
+    )
     _add_rate_flags(group, "--")
 
 
@@ -338,7 +345,8 @@ def _add_continue_flags(parser: argparse.ArgumentParser) -> None:
         "--allow-changed",
         action="append",
         metavar="FIELD",
-        help="what may differ from the stored run: model.api_url, judge.api_url; may be repeated",
+        help="what may differ from the stored run: model.api_url, judge.api_url, model.source_sha256 or "
+        "judge.source_sha256 (of a model or judge in Python); may be repeated",
     )
     group.add_argument("--take-over", action="store_true", help="take the run from another process")
     shown = parser.add_argument_group("the report")

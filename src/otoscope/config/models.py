@@ -17,6 +17,7 @@ from otoscope.config.checks import (
     checked_rate,
     checked_text,
     checked_urls,
+    expanded_path,
     only_known,
     or_default,
     plain_object,
@@ -66,6 +67,10 @@ def model_settings(config: TaskConfig, environ: Mapping[str, str]) -> ModelSetti
     url = checked_urls(config.api_url, "api_url") or from_environment(API_URL, environ)
     if _is_function(config, url):
         return function_settings(config, environ)
+    if not config.api_url and config.model.endswith(".py") and expanded_path(config.model).is_file():
+        raise ConfigError(
+            f"{config.model} is a file of Python: name what is in it: --model {config.model}:NAME"
+        )
     if not url and config.model != BASELINE and is_local(config.model):
         return local_settings(config, environ)
     if config.model_args:
