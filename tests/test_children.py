@@ -64,7 +64,7 @@ def test_a_page_is_written_beside_files_that_bear_the_names_of_modules(foreign: 
 def test_pythonpath_counts_as_ever(tmp_path: Path) -> None:
     """Modules that the user put on the path are found, and found first."""
     (tmp_path / "a_module.py").write_text(
-        "import sys\nprint(sys.argv[1:], sys.flags.utf8_mode)\n", "utf-8", encoding="utf-8"
+        "import sys\nprint(sys.argv[1:], sys.flags.utf8_mode)\n", encoding="utf-8"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
