@@ -459,8 +459,10 @@ class Pipeline:
             await asyncio.sleep(SYNC_INTERVAL)
             await asyncio.to_thread(self._store.sync)
             if loop.time() - renewed >= RENEW_SECONDS:
+                # From before: this process may be stopped while it renews, and wake up long after.
+                at = loop.time()
                 await asyncio.to_thread(self._lock.renew)
-                renewed = self._looked = loop.time()
+                renewed = self._looked = at
             elif loop.time() - self._looked >= LOOK_INTERVAL:
                 await self._look()
 
