@@ -189,6 +189,8 @@ def test_an_owner_that_lost_its_lock_keeps_no_reply_that_did_not_serve(whole: Wh
         evaluation = Evaluation(server, whole, folder)
         first = evaluation.start()
         assert until(lambda: line_count(evaluation.run_dir) >= 20, first)
+        # Between two bursts of replies: what is being written at this moment is written when it wakes up.
+        assert until(lambda: _is_quiet(evaluation.run_dir), first)
         first.send_signal(signal.SIGSTOP)
         try:
             time.sleep(LOOK_OVERDUE + 0.5)
@@ -220,3 +222,10 @@ def test_an_owner_gives_signs_of_life(whole: Whole, folder: Path, tally: Tally) 
         ended = evaluation.run()
         assert ended.code == 0, ended.stderr
         tally.add("owner killed after a sign of life", evaluation.findings())
+
+
+def _is_quiet(run_dir: Path) -> bool:
+    """Whether nothing was appended for a moment that is short beside a judge's delay."""
+    before = line_count(run_dir)
+    time.sleep(0.06)
+    return line_count(run_dir) == before
