@@ -43,6 +43,8 @@ IN_FLIGHT = 2 * SLOTS
 EACH = 3
 """Samples of each task."""
 INSIDE = Path(__file__).parent / "inside"
+SETTLED = 2.0
+"""Seconds that a server gets at most to notice that a client is gone; another client may be there."""
 DEADLINE = 60.0
 """Seconds after which whatever is waited for has failed."""
 BLANK, REFUSED = "clip 5 of", "clip 11 of"
@@ -294,10 +296,13 @@ class Evaluation:
         """Return what all processes did with the run's and the data set's files."""
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
 
+    @property
+    def _servers(self) -> list[ScriptedServer]:
+        return [self.server, *([self.judge] if self.judge is not self.server else [])]
+
     def requests(self) -> list[Seen]:
         """Return every request so far, to the model and to the judge."""
-        other = self.judge.requests if self.judge is not self.server else []
-        return [*self.server.requests, *other]
+        return [seen for server in self._servers for seen in server.requests]
 
     def completions(self) -> list[Seen]:
         """Return the requests that were answered with a completion, but for those that came too late.
@@ -313,7 +318,13 @@ class Evaluation:
         return {seen.request_id for seen in self.completions()}
 
     def interrupted(self, *, in_flight: int) -> None:
-        """Note what is on disk after an interference, that may have cost so many calls in flight."""
+        """Note what is on disk after an interference, that may have cost so many calls in flight.
+
+        A server may still answer, for a moment, a client that is no more: those calls were in flight, too.
+        """
+        end = time.monotonic() + SETTLED
+        while any(server.open_connections for server in self._servers) and time.monotonic() < end:
+            time.sleep(0.005)
         kept = stored_ids(self.run_dir) | (stored_ids(self.source) if self.source else set())
         unkept = self.served() - kept - self._unkept
         if len(unkept) > in_flight:
