@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -16,12 +17,16 @@ def in_thread(call: Callable[[], _T]) -> Future[_T]:
     Python may end while it still goes on, as for a pool's thread it may not: a name lookup knows no timeout.
     """
     future: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # whatever it is, it is raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=settle, args=(future, call), daemon=True).start()
     return future
+
+
+def settle(future: Future[_T], call: Callable[[], _T]) -> None:
+    """Carry a call out, and put into the future what it returns or raises."""
+    try:
+        future.set_result(call())
+    except (StopIteration, CancelledError) as error:
+        # Which would be taken for what they mean to whoever waits.
+        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+    except BaseException as error:  # whatever it is, it is raised where the result is asked for
+        future.set_exception(error)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from otoscope.backends.python_model import AudioQuestion, Built, PythonModel, one
 from otoscope.errors import EndpointError, OtoscopeError, Role
 from otoscope.records import Failure, FailureKind, Reply
+from otoscope.threads import settle
 
 HUNG_LIMIT = 3
 """Calls in a row that do not come back in time, at which the model is given up: each may hold a thread."""
@@ -175,13 +176,7 @@ class _Caller:
 
         def carry_out() -> None:
             if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(call())
-                except (StopIteration, asyncio.CancelledError) as error:
-                    # Which would be taken for what they mean to whoever waits.
-                    future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-                except BaseException as error:  # whatever it is, it is raised where the result is asked for
-                    future.set_exception(error)
+                settle(future, call)
 
         self._calls.put(carry_out)
         return future

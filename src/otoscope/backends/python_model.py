@@ -111,13 +111,15 @@ class Built:
         if isinstance(error, DamagedClipError):
             return Failure(FailureKind.BAD_AUDIO, _OUTSIDE + str(error), 1)
         trace = _of_the_model(error.__traceback__)
-        said = " ".join(_text_of(error).split())[:500]
+        # Which also copes with an error that cannot say what it is.
+        told = traceback.TracebackException(type(error), error, trace)
+        said = " ".join(str(told).split())[:500]
         where = ""
         if trace is not None:
             last = traceback.extract_tb(trace)[-1]
             where = f" ({Path(last.filename).name}, line {last.lineno})"
         message = f"the model raised {type(error).__name__}{': ' if said else ''}{said}{where}"
-        text = "".join(traceback.format_exception(type(error), error, trace))
+        text = "".join(told.format())
         return Failure(
             FailureKind.MODEL_ERROR,
             without(message, self._secrets),
@@ -404,13 +406,6 @@ def _forget_files() -> None:
             sys.path.remove(folder)
     _files.clear()
     importlib.invalidate_caches()
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # even that may be beyond it
-        return "(its text cannot be had)"
 
 
 def _of_the_model(trace: TracebackType | None) -> TracebackType | None:
