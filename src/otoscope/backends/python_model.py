@@ -12,6 +12,7 @@ here knows of threads, event loops of ours, or processes: :meth:`Built.answer` i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -372,11 +373,10 @@ def _module(place: str) -> ModuleType:
     before = set(sys.modules)
     sys.modules[name] = module
     _files[path] = _File(module, digest, before)
-    try:
+    with contextlib.ExitStack() as unless_loaded:
+        unless_loaded.callback(_forget_files)
         loaded.loader.exec_module(module)
-    except BaseException:
-        _forget_files()
-        raise
+        unless_loaded.pop_all()
     return module
 
 

@@ -100,12 +100,11 @@ class Cluster:
             except FutureTimeoutError:
                 late = f"it did not happen within {JOIN_SECONDS:.0f} s"
                 raise ConfigError(_not_joined(settings.address, late)) from None
-        try:
+        with contextlib.ExitStack() as unless_fit:
+            unless_fit.callback(self.leave)
             self.needs = self._needs(settings)
             self._parcel = None if parcel is None else ray.put(parcel)
-        except BaseException:
-            self.leave()
-            raise
+            unless_fit.pop_all()
 
     def send(self, find: Callable[[], PythonModel]) -> None:
         """Have the workers that are begun from now on find the model by this."""
