@@ -850,6 +850,28 @@ def test_a_class_that_hangs_is_built_anew_and_an_object_is_given_up(data: Path) 
     for_ever.set()
 
 
+def test_late_calls_count_among_those_that_a_model_bears(data: Path) -> None:
+    """Two at a time are two, whether or not one of them is over its time."""
+    now, most, counting, for_ever = 0, 0, threading.Lock(), threading.Event()
+
+    def answer(audio: AudioClip, question: str) -> str:
+        nonlocal now, most
+        with counting:
+            now += 1
+            most = max(most, now)
+        if "clip 1 " in question:
+            for_ever.wait(5)
+        time.sleep(0.15)  # so that there is something left to ask after that
+        with counting:
+            now -= 1
+        return question
+
+    run = answered(answer, data, eval_batch_size=2, generation_config={"timeout": 0.3})
+    for_ever.set()
+    assert most == 2
+    assert [text is None for text in texts(run)] == [False, True, False, False, False, False]
+
+
 # --- what else goes wrong -----------------------------------------------------------------------------------
 
 

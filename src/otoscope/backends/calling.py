@@ -54,10 +54,15 @@ class Threads:
         self._built: Built | None = None
         self.batch, self.calls = (settings.calls, 1) if model.batched else (1, settings.calls)
         self._free: list[_Caller] = [_Caller()]
+        self._active = 0
+        """Calls that are in the model, and in time."""
         self._late: dict[asyncio.Future[Any], _Caller] = {}
         """Calls that did not return in time, and may still be in the model."""
+        self._left = asyncio.Condition()
+        """Told when a call has left the model, or is late."""
         self._loop: _Loop | None = _Loop() if model.asynchronous else None
         self._hung = self._hung_in_all = 0
+        self._telling: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Build the model. Raises ``EndpointError`` when it cannot be."""
@@ -81,23 +86,54 @@ class Threads:
     async def call(self, batch: Sequence[AudioQuestion]) -> Sequence[Reply | Failure]:
         """Put a batch to the model. ``EndpointError`` after ``HUNG_LIMIT`` calls that did not come back."""
         await self.start()
-        if self._late:
-            await self._get_clear_of_late_calls()
-        built = self._built
-        if built is None:
-            raise RuntimeError("a model was started, but not built")
-        seconds = self._model.settings.timeout
         if self._loop is not None:
-            return await self._in_time(self._loop.submit(built.answer_async(batch)), batch)
-        caller = self._free.pop() if self._free else _Caller()
-        future = asyncio.wrap_future(caller.submit(lambda: built.answer(batch)))
-        done, _ = await asyncio.wait((future,), timeout=seconds)
-        if done:
+            return await self._in_time(self._loop.submit(self._model_built.answer_async(batch)), batch)
+        await self._enter()
+        try:
+            built = self._model_built
+            caller = self._free.pop() if self._free else _Caller()
+            future = asyncio.wrap_future(caller.submit(lambda: built.answer(batch)))
+            done, _ = await asyncio.wait((future,), timeout=self._model.settings.timeout)
+            if done:
+                self._free.append(caller)
+            else:
+                self._late[future] = caller
+                future.add_done_callback(self._came_late)
+        finally:
+            self._active -= 1
+            await self._tell()
+        if not done:
+            return self._timed_out(batch, self._model.settings.timeout)
+        self._hung = 0
+        return future.result()
+
+    @property
+    def _model_built(self) -> Built:
+        if self._built is None:
+            raise RuntimeError("a model is asked that was not built")
+        return self._built
+
+    async def _enter(self) -> None:
+        """Wait until one call more can be in the model, those counted that are late."""
+        async with self._left:
+            while self._active + len(self._late) >= self.calls:
+                if len(self._late) < self.calls:
+                    await self._left.wait()
+                else:
+                    await self._get_clear_of_late_calls()
+            self._active += 1
+
+    async def _tell(self) -> None:
+        async with self._left:
+            self._left.notify_all()
+
+    def _came_late(self, future: asyncio.Future[Any]) -> None:
+        """Have a call's thread back that came after its time, unless its model was given up."""
+        if not future.cancelled():
+            future.exception()  # nobody asks any more
+        if (caller := self._late.pop(future, None)) is not None:
             self._free.append(caller)
-            self._hung = 0
-            return future.result()
-        self._late[future] = caller
-        return self._timed_out(batch, seconds)
+            self._telling = asyncio.ensure_future(self._tell())
 
     async def _in_time(
         self, call: Future[list[Reply | Failure]], batch: Sequence[AudioQuestion]
@@ -112,20 +148,15 @@ class Threads:
         return results
 
     async def _get_clear_of_late_calls(self) -> None:
-        """See to it that the next call does not meet one in the model that is late.
+        """See to it that the next call does not meet those in the model that are late, which are all.
 
-        It is given as long again. Then a class is built anew, and a function is called beside it: what it
-        does is in its own hands. An object is no more to be trusted, and the run stops.
+        One of them is given as long again. Then a class is built anew, and a function is called beside them:
+        what it does is in its own hands. An object is no more to be trusted, and the run stops.
         """
-        if len(self._late) >= self.calls:
-            await asyncio.wait(
-                list(self._late),
-                timeout=self._model.settings.timeout,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        for future in [late for late in self._late if late.done()]:
-            self._free.append(self._late.pop(future))
-        if len(self._late) < self.calls:
+        done, _ = await asyncio.wait(
+            list(self._late), timeout=self._model.settings.timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        if done:
             return
         if not self._model.replaceable:
             raise EndpointError(
